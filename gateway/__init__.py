@@ -1,0 +1,1 @@
+"""People, money and choice. Knows no wire format and no tensor."""

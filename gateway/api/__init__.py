@@ -1,0 +1,1 @@
+"""The public surfaces: decode, call, encode; no decisions."""

@@ -1,0 +1,82 @@
+"""The catalog: routes, backends and prices as one immutable snapshot, swapped whole on reload. A request keeps the one it began with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class Price(Struct, frozen=True, kw_only=True):
+    """Every rate is integer nano-USD per MILLION tokens ("0.15" USD per million = 150_000_000): exact for any published price.
+
+    None = the price list names no such class: the dearer neighbour is used (see money/pricing.py), never zero.
+    """
+
+    id: str  # where it came from and which version: "config:<backend>:<hash>", "genai-prices:0.2.3:openai/gpt-4o-mini"
+    input: int
+    output: int
+    cache_read: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+    reasoning: int | None = None
+    input_audio: int | None = None
+    output_audio: int | None = None
+    per_request: int = 0  # nano-USD
+    tiers: tuple[Tier, ...] = ()  # long-context tiers, ascending by `above`; a tier applies to the whole request
+
+    @property
+    def free(self) -> bool:
+        return self.input == self.output == self.per_request == 0
+
+
+class Tier(Struct, frozen=True, kw_only=True):
+    """Rates when the prompt has more than `above` tokens."""
+
+    above: int
+    input: int
+    output: int
+    cache_read: int | None = None
+
+
+class Backend(Struct, frozen=True, kw_only=True):
+    """One model at one provider endpoint. price None = unknown, which is not zero."""
+
+    name: str
+    vendor: str
+    model: str
+    dialect: str
+    base_url: str = ""
+    api_key: str = ""  # a reference, env:NAME or file:PATH; the value lives in the provider alone
+    price: Price | None = None
+    capabilities: frozenset[str] = frozenset()
+    context_tokens: int | None = None
+    max_output_tokens: int | None = None
+    token_factor: float = 1.5  # our token estimate × this is an upper bound for this model family
+    parallel: int | None = None  # most attempts in flight at once, per worker
+    labels: Mapping[str, str] = {}
+    ttft_prior_ms: float = 800.0
+    tpot_prior_ms: float = 20.0
+    connect_s: float = 5.0
+    first_byte_s: float = 60.0
+    idle_s: float = 60.0
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """What a client names as `model`: a policy over backends."""
+
+    name: str
+    backends: tuple[str, ...]
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    deadline_ms: float | None = None
+    cache: str = "deterministic"  # deterministic | always | never
+    cache_ttl_s: int = 3600
+    max_attempts: int = 3  # over all backends
+    labels: Mapping[str, str] = {}  # a backend must carry each of them
+
+
+class Catalog(Struct, frozen=True, kw_only=True):
+    version: str
+    backends: Mapping[str, Backend]
+    routes: Mapping[str, Route]

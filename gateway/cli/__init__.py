@@ -1,0 +1,1 @@
+"""The `tollway` command, one file per noun."""

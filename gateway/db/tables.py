@@ -1,0 +1,259 @@
+"""The tables. One representation on SQLite and Postgres: instants are BIGINT microseconds since 1970, money is BIGINT nano-USD,
+UUIDs are native on Postgres and BLOB(16) on SQLite. Plain functions in the rooms that own a table do the queries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    false,
+    text,
+)
+from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
+from sqlalchemy.types import TypeEngine
+
+HEAD = "0001"  # the migration this program is made for; a test compares it with the scripts
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class Uid(TypeDecorator[UUID]):
+    """uuid.UUID in Python; UUID on Postgres, 16 bytes on SQLite."""
+
+    impl = LargeBinary(16)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(PostgresUUID(as_uuid=True) if dialect.name == "postgresql" else LargeBinary(16))
+
+    def process_bind_param(self, value: UUID | None, dialect: Dialect) -> Any:
+        return value if value is None or dialect.name == "postgresql" else value.bytes
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:
+        return value if value is None or isinstance(value, UUID) else UUID(bytes=bytes(value))
+
+
+Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up by itself only for INTEGER
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
+def _word(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default="")
+
+
+# one row, read every second by every worker: a change of anything below the line is seen when `version` moved
+catalog_version = Table("catalog_version", metadata, Column("id", SmallInteger, primary_key=True), Column("version", BigInteger, nullable=False))
+
+organisations = Table(
+    "organisations", metadata, Column("id", Id, primary_key=True), Column("name", Text, nullable=False, unique=True), Column("created_at_us", BigInteger, nullable=False)
+)
+
+teams = Table(
+    "teams",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("org_id", BigInteger, ForeignKey("organisations.id"), nullable=False),
+    Column("name", Text, nullable=False, unique=True),
+    Column("salt", Text, nullable=False),  # separates prefix caches of tenants
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("deleted_at_us", BigInteger),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("team_id", BigInteger, ForeignKey("teams.id"), nullable=False),
+    Column("public", Text, nullable=False, unique=True),  # the 12 characters that may be shown
+    Column("digest", LargeBinary, nullable=False, unique=True),  # HMAC-SHA256 of the whole key under server.secret
+    Column("name", Text, nullable=False, server_default=""),
+    Column("scopes", Text, nullable=False),  # space-separated: inference, admin
+    Column("models", Text),  # JSON list of route or upstream names; NULL = all
+    Column("tag", Text, nullable=False, server_default=""),
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("expires_at_us", BigInteger),
+    Column("revoked_at_us", BigInteger),
+    Index(None, "team_id"),
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("scope_kind", Text, nullable=False),  # organisation | team | key
+    Column("scope_id", BigInteger, nullable=False),
+    Column("model", Text),  # NULL = every route
+    Column("period", Text, nullable=False),  # day | week | month | total
+    Column("timezone", Text, nullable=False, server_default="UTC"),
+    Column("limit_nanousd", BigInteger, nullable=False),
+    Column("override_nanousd", BigInteger),
+    Column("override_until_us", BigInteger),
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("deleted_at_us", BigInteger),
+    Index(None, "scope_kind", "scope_id"),
+)
+
+budget_windows = Table(
+    "budget_windows",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("budget_id", BigInteger, ForeignKey("budgets.id"), nullable=False),
+    Column("starts_at_us", BigInteger, nullable=False),
+    Column("ends_at_us", BigInteger),
+    _count("spent"),
+    _count("leased"),
+    Column("wanted_at_us", BigInteger),
+    UniqueConstraint("budget_id", "starts_at_us"),
+    postgresql_with={"fillfactor": 50},
+)
+
+gateway_processes = Table(
+    "gateway_processes",
+    metadata,
+    Column("id", Uid, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("journal_dir", Text, nullable=False),
+    Column("started_at_us", BigInteger, nullable=False),
+    Column("heartbeat_at_us", BigInteger, nullable=False),
+    _count("sync_seq"),
+    Column("state", Text, nullable=False),  # live | closed
+)
+
+budget_leases = Table(
+    "budget_leases",
+    metadata,
+    Column("process_id", Uid, primary_key=True),
+    Column("window_id", BigInteger, primary_key=True),
+    Column("amount", BigInteger, nullable=False),
+    _count("idle"),
+    Index(None, "window_id"),
+)
+
+
+def _usage_classes() -> list[Column[int]]:
+    names = ("input_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "input_audio_tokens", "output_tokens", "reasoning_tokens", "output_audio_tokens")
+    return [_count(name) for name in names]
+
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("id", Uid, primary_key=True),  # UUIDv7 made at admission
+    Column("started_at_us", BigInteger, nullable=False),
+    Column("ended_at_us", BigInteger, nullable=False),
+    Column("org_id", BigInteger, nullable=False),
+    Column("team_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    *(_word(name) for name in ("route", "backend", "vendor", "model", "price_id", "surface", "tag", "provider_id", "error")),
+    Column("outcome", Text, nullable=False),
+    Column("status", SmallInteger, nullable=False, server_default=text("0")),
+    Column("cost", BigInteger),  # NULL = unpriced, which is not zero
+    _count("saved"),
+    *_usage_classes(),
+    Column("stated", BigInteger),  # the vendor's own figure of the cost
+    Column("estimated", Boolean, nullable=False, server_default=false()),
+    Column("streamed", Boolean, nullable=False, server_default=false()),
+    Column("ttft_ms", Integer),
+    _count("duration_ms"),
+    Column("charges", Text, nullable=False, server_default="[]"),  # JSON list of budget window ids
+    Column("process_id", Uid, nullable=False),
+    Index(None, "started_at_us"),
+    Index(None, "team_id", "started_at_us"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("request_id", Uid, primary_key=True),
+    Column("n", SmallInteger, primary_key=True),
+    *(_word(name) for name in ("backend", "vendor", "model", "price_id", "error", "provider_id")),
+    Column("outcome", Text, nullable=False),
+    Column("status", SmallInteger, nullable=False, server_default=text("0")),
+    Column("cost", BigInteger),
+    Column("worst", BigInteger),
+    *_usage_classes(),
+    Column("estimated", Boolean, nullable=False, server_default=false()),
+    Column("ttft_ms", Integer),
+    _count("duration_ms"),
+)
+
+adjustments = Table(
+    "adjustments",
+    metadata,
+    Column("id", Uid, primary_key=True),
+    Column("window_id", BigInteger),
+    Column("usage_id", Uid),
+    Column("delta", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at_us", BigInteger, nullable=False),
+    Index(None, "window_id"),
+    Index(None, "usage_id"),
+)
+
+ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")
+
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("bucket_us", BigInteger, primary_key=True),  # start of a quarter of an hour
+    *(Column(name, BigInteger, primary_key=True) for name in ("org_id", "team_id", "key_id")),
+    *(Column(name, Text, primary_key=True) for name in ("route", "backend", "vendor", "model", "outcome", "tag")),
+    *(_count(name) for name in ("requests", "attempts", "cost", "saved", "unpriced", "estimated")),
+    *_usage_classes(),
+    _count("ttft_count"),
+    _count("ttft_ms"),
+    _count("duration_ms"),
+    Column("ttft_histogram", Text, nullable=False, server_default="{}"),
+    Column("duration_histogram", Text, nullable=False, server_default="{}"),
+    Index(None, "team_id", "bucket_us"),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("request_id", Uid, primary_key=True),
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("team_id", BigInteger, nullable=False),
+    Column("record", LargeBinary, nullable=False),  # msgpack of routing.decision.Decision
+    Index(None, "made_at_us"),
+)
+
+price_book = Table(
+    "price_book",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("vendor", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("source", Text, nullable=False),  # seed | api
+    Column("record", Text, nullable=False),  # JSON of catalog.Price
+    Column("from_us", BigInteger, nullable=False),
+    Column("created_at_us", BigInteger, nullable=False),
+    Index(None, "vendor", "model"),
+)

@@ -1,0 +1,1 @@
+"""Prices, budgets, journal, ledger, reports."""

@@ -1,0 +1,1 @@
+"""Choosing a backend: pure functions, the clock passed in."""

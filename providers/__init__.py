@@ -1,0 +1,1 @@
+"""How to speak to a backend. Knows no team, no budget, no SQL and no web framework."""

@@ -1,0 +1,239 @@
+"""The neutral model: what every dialect decodes to and encodes from.
+
+A request keeps its top-level fields as raw bytes (the fast lane writes them again untouched) beside the few values that routing and
+money read. An answer is a sequence of events in frames; a whole answer is one frame. Knows no vendor and no wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+from providers.errors import ProviderError
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one answer in DISJOINT classes: they may be added, and no token stands in two of them.
+
+    Vendors nest them differently (OpenAI counts cached tokens inside `prompt_tokens`, Anthropic outside): the dialect un-nests.
+    """
+
+    input: int = 0  # uncached text and image input, at the full input price
+    cache_read: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    input_audio: int = 0
+    output: int = 0  # visible output, without reasoning
+    reasoning: int = 0
+    output_audio: int = 0
+    estimated: bool = False  # counted by us, not stated by the vendor
+    stated_nanousd: int | None = None  # the vendor's own figure of the cost, kept beside ours
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h + self.input_audio
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.output + self.reasoning + self.output_audio
+
+
+# ---- messages ----------------------------------------------------------------------------------------------------------------------
+class Text(Struct, frozen=True, tag="text"):
+    text: str
+    cache_control: Raw | None = None
+
+
+class Image(Struct, frozen=True, tag="image"):
+    """One of `url` (as the client gave it; never fetched by us) and `data` (base64) with its media type."""
+
+    url: str | None = None
+    data: str | None = None
+    media_type: str | None = None
+    detail: str | None = None
+
+
+class Document(Struct, frozen=True, tag="document"):
+    data: str | None = None
+    file_id: str | None = None
+    media_type: str | None = None
+    name: str | None = None
+
+
+class Audio(Struct, frozen=True, tag="audio"):
+    data: str
+    format: str
+
+
+class Thinking(Struct, frozen=True, tag="thinking"):
+    text: str
+    signature: str | None = None
+
+
+class RedactedThinking(Struct, frozen=True, tag="redacted_thinking"):
+    data: str
+
+
+class Refusal(Struct, frozen=True, tag="refusal"):
+    text: str
+
+
+Part = Text | Image | Document | Audio | Thinking | RedactedThinking | Refusal
+
+
+class Call(Struct, frozen=True):
+    """A tool call in a message; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """`content` is None (the client said null or nothing), a string, or typed parts: the three are kept apart."""
+
+    role: str  # system | developer | user | assistant | tool
+    content: str | tuple[Part, ...] | None = None
+    name: str | None = None
+    calls: tuple[Call, ...] = ()
+    call_id: str | None = None  # role tool: which call this answers
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A function the model may call; `parameters` is its JSON schema."""
+
+    name: str
+    description: str | None = None
+    parameters: Raw | None = None
+    strict: bool | None = None
+
+
+class Request(Struct, kw_only=True):
+    """One request. Eager: what routing and money read. Lazy: messages and tools, decoded on demand by the dialect.
+
+    fields: every top-level field as the client wrote it, in order. unknown: names of fields the dialect's table does not know; they
+    bind the request to backends of the same dialect.
+    """
+
+    dialect: str
+    fields: Mapping[str, Raw]
+    model: str
+    stream: bool = False
+    include_usage: bool = False  # the client asked for a usage chunk at the end of its stream
+    max_tokens: int | None = None
+    n: int = 1
+    temperature: float | None = None
+    unknown: tuple[str, ...] = ()
+    needs: frozenset[str] = frozenset()  # capabilities: tools, images, audio, documents, json_schema, logprobs, n, …
+    size_bytes: int = 0  # of the body
+    prompt_bytes: int = 0  # UTF-8 bytes of messages and tools without base64 payloads: upper bound of text tokens
+    media: int = 0  # images, documents and audio clips in the messages
+    dropped: tuple[str, ...] = ()  # fields that the chosen target cannot carry, named in x-tollway-dropped
+    decoded: tuple[Message, ...] | None = None  # filled by the dialect's `messages(request)`
+
+
+# ---- events ------------------------------------------------------------------------------------------------------------------------
+class Started(Struct, frozen=True, tag="started"):
+    id: str
+    model: str
+    created: int = 0  # Unix seconds
+
+
+class TextDelta(Struct, frozen=True, tag="text"):
+    text: str
+    choice: int = 0
+    logprobs: Raw | None = None
+    refusal: bool = False
+
+
+class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
+    text: str = ""
+    choice: int = 0
+    signature: str | None = None
+    redacted: str | None = None
+
+
+class ToolCallDelta(Struct, frozen=True, tag="tool_call"):
+    """A piece of a call. `index` counts calls of this choice from 0; id and name come with the first piece."""
+
+    index: int
+    arguments: str = ""
+    id: str | None = None
+    name: str | None = None
+    choice: int = 0
+
+
+class Finished(Struct, frozen=True, tag="finished"):
+    reason: str  # stop | length | tool_calls | content_filter, or the vendor's own word where none fits
+    choice: int = 0
+
+
+class Metered(Struct, frozen=True, tag="metered"):
+    """Running totals so far: the last one counts, they are never summed."""
+
+    usage: Usage
+
+
+class Failed(Struct, tag="failed"):
+    """The stream broke after its first event. Nothing follows."""
+
+    error: ProviderError
+
+
+Event = Started | TextDelta | ReasoningDelta | ToolCallDelta | Finished | Metered | Failed
+StoredEvent = Started | TextDelta | ReasoningDelta | ToolCallDelta | Finished | Metered  # what the response cache may hold
+
+
+class Frame(Struct, kw_only=True):
+    """What one read brought.
+
+    wire: in a stream, whole SSE events as the vendor sent them, without `[DONE]` and without a usage-only chunk, which stands in
+    `usage_wire`; for a whole answer its JSON body. An encoder of the same `dialect` and form may send it as it is (the fast lane).
+    An empty `events` with `wire` is liveness (role chunk, comment, ping), not yet an answer.
+    """
+
+    events: list[Event]
+    wire: bytes = b""
+    usage_wire: bytes = b""
+    dialect: str = ""
+    whole: bool = False
+
+
+# ---- calling -----------------------------------------------------------------------------------------------------------------------
+class Target(Struct, frozen=True, kw_only=True):
+    """One backend for one attempt. max_tokens: the limit to send upstream when it is not the client's own (clamped or supplied)."""
+
+    backend: str
+    model: str
+    max_tokens: int | None = None
+    salt: str = ""  # the tenant, for prefix caches
+
+
+class Deadline(Struct, frozen=True, kw_only=True):
+    """Limits of one attempt in seconds; `total_s` counts from the start of the attempt, `idle_s` is reset by every byte."""
+
+    connect_s: float = 5.0
+    first_byte_s: float = 60.0
+    idle_s: float = 60.0
+    total_s: float = 600.0
+
+
+class Provider(Protocol):
+    """Speaks to one backend."""
+
+    dialect: str  # the wire language this backend speaks
+
+    def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncIterator[Frame]:
+        """Frames of one attempt. Raises ProviderError before the first frame that carries an event; a Failed event comes after it.
+
+        Closing the iterator closes the upstream connection at once and, for a local engine, frees the sequence.
+        """
+        ...
+
+    async def check(self) -> str | None:
+        """Reach the backend without cost: None when it answers, else what is wrong and what to do."""
+        ...
+
+    async def close(self) -> None: ...
