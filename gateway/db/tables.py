@@ -230,8 +230,19 @@ rollups = Table(
     _count("ttft_count"),
     _count("ttft_ms"),
     _count("duration_ms"),
-    Column("ttft_histogram", Text, nullable=False, server_default="{}"),
-    Column("duration_histogram", Text, nullable=False, server_default="{}"),
+    Index(None, "team_id", "bucket_us"),
+)
+
+# how many requests fell into which bin of a latency; bins as money/ledger.py cuts them. Apart from rollups, so that both add up by upsert
+latency_rollups = Table(
+    "latency_rollups",
+    metadata,
+    Column("bucket_us", BigInteger, primary_key=True),
+    *(Column(name, BigInteger, primary_key=True) for name in ("org_id", "team_id", "key_id")),
+    *(Column(name, Text, primary_key=True) for name in ("route", "backend", "vendor", "model", "outcome", "tag")),
+    Column("metric", Text, primary_key=True),  # ttft | duration
+    Column("bin", SmallInteger, primary_key=True),
+    _count("count"),
     Index(None, "team_id", "bucket_us"),
 )
 
