@@ -68,10 +68,16 @@ def _word(name: str) -> Column[str]:
 
 
 # one row, read every second by every worker: a change of anything below the line is seen when `version` moved
-catalog_version = Table("catalog_version", metadata, Column("id", SmallInteger, primary_key=True), Column("version", BigInteger, nullable=False))
+catalog_version = Table(
+    "catalog_version", metadata, Column("id", SmallInteger, primary_key=True), Column("version", BigInteger, nullable=False)
+)
 
 organisations = Table(
-    "organisations", metadata, Column("id", Id, primary_key=True), Column("name", Text, nullable=False, unique=True), Column("created_at_us", BigInteger, nullable=False)
+    "organisations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created_at_us", BigInteger, nullable=False),
 )
 
 teams = Table(
@@ -158,7 +164,16 @@ budget_leases = Table(
 
 
 def _usage_classes() -> list[Column[int]]:
-    names = ("input_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "input_audio_tokens", "output_tokens", "reasoning_tokens", "output_audio_tokens")
+    names = (
+        "input_tokens",
+        "cache_read_tokens",
+        "cache_write_5m_tokens",
+        "cache_write_1h_tokens",
+        "input_audio_tokens",
+        "output_tokens",
+        "reasoning_tokens",
+        "output_audio_tokens",
+    )
     return [_count(name) for name in names]
 
 
