@@ -1,0 +1,44 @@
+"""Everything about the engine that can be tuned, with units and maxima. Knows no file format and no tensor."""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+from local_engine.errors import ConfigError
+
+PRECISIONS = ("f32",)
+
+
+class EngineConfig(Struct, frozen=True, kw_only=True):
+    model_dir: str
+    socket_path: str = ""
+    threads: int = 0  # of arithmetic; 0: cores - 1, at least 1, which leaves the gateway a core
+    precision: str = "f32"
+    max_sequences: int = 16  # running at once
+    max_waiting: int = 256  # queued beyond those; more is refused with `retry_after_s`
+    max_prefill_tokens: int = 256  # prompt tokens computed in one step, over all sequences: bounds how long a step stalls the others
+    kv_bytes: int = 1024 * 1024 * 1024  # keys and values of all running sequences
+    max_prompt_bytes: int = 4 * 1024 * 1024
+    max_connections: int = 64
+    outbound_bytes: int = 4 * 1024 * 1024  # unsent answers of one connection; over it the connection is dropped
+    retry_after_s: float = 1.0  # told when the queue is full
+    loading_retry_after_s: float = 2.0  # told while there is no model yet
+    model_poll_s: float = 1.0  # how often a missing model folder is looked for
+    nice: int = 5  # added to the process's niceness, so that the gateway goes first
+
+    def checked(self) -> EngineConfig:
+        """Itself, or ConfigError naming the value that cannot work."""
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"precision {self.precision!r} is not known: use one of {', '.join(PRECISIONS)}", param="precision")
+        for name in ("max_sequences", "max_waiting", "max_prefill_tokens", "kv_bytes", "max_connections"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1", param=name)
+        if self.threads < 0 or self.threads > 1024:
+            raise ConfigError("threads must be 0 (cores - 1) to 1024", param="threads")
+        return self
+
+    @property
+    def thread_count(self) -> int:
+        return self.threads or max(1, len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) - 1)

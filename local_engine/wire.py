@@ -1,0 +1,157 @@
+"""The messages of the engine's socket and their framing: u32 length (big endian), then msgpack. Standard library and msgspec only.
+
+Both sides open with Hello / Welcome, which carry the protocol version. After that the client sends Submit, Cancel, StatsQuery and
+Ping; the engine answers with Batch (one a step), Refused, Stats, Pong and, when its state changes, another Welcome.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from local_engine.errors import EngineError
+
+VERSION = 1
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_STOP_STRINGS = 16
+LENGTH = struct.Struct(">I")
+
+
+class Params(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How to continue one prompt. temperature 0 = the likeliest token; top_k 0 and top_p 1 = no cut; max_tokens None = to the context's end."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+
+
+class Hello(Struct, frozen=True, tag="hello"):
+    version: int = VERSION
+
+
+class Submit(Struct, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
+    """One of `text` (tokenised as it stands, no special tokens added) and `ids`. `id` is the client's, unique on its connection."""
+
+    id: int
+    text: str | None = None
+    ids: list[int] | None = None
+    params: Params = Params()
+    salt: str = ""  # the tenant: prefixes are never shared across salts
+
+
+class Cancel(Struct, frozen=True, tag="cancel"):
+    id: int
+
+
+class StatsQuery(Struct, frozen=True, tag="stats?"):
+    pass
+
+
+class Ping(Struct, frozen=True, tag="ping"):
+    n: int = 0
+
+
+class Welcome(Struct, frozen=True, tag="welcome", kw_only=True):
+    version: int = VERSION
+    state: str = "loading"  # loading | no model | ready | failed | stopping
+    detail: str = ""
+    model: str = ""
+    context_tokens: int = 0
+
+
+class Piece(Struct, frozen=True, array_like=True):
+    """What one step brought for one request. Counts are totals so far; `reason` (stop | length) only on the last piece."""
+
+    id: int
+    text: str
+    ids: list[int]
+    prompt_tokens: int
+    output_tokens: int
+    reason: str | None = None
+
+
+class Batch(Struct, frozen=True, tag="batch"):
+    pieces: list[Piece]
+
+
+class Refused(Struct, frozen=True, tag="refused", kw_only=True, omit_defaults=True):
+    """`kind` is one of errors.KINDS. The request is over."""
+
+    id: int
+    kind: str
+    message: str
+    retry_after_s: float | None = None
+    param: str | None = None
+
+
+class Stats(Struct, frozen=True, tag="stats", kw_only=True):
+    state: str = "loading"
+    waiting: int = 0
+    running: int = 0
+    outstanding_prefill_tokens: int = 0
+    kv_bytes_used: int = 0
+    kv_bytes_cap: int = 0
+    steps: int = 0
+    step_ms: float = 0.0  # the last one
+    prompt_tokens: int = 0  # totals since start
+    output_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    preemptions: int = 0
+    connections: int = 0
+    dropped_connections: int = 0
+    heartbeat_age_s: float = 0.0  # since the step loop last turned; grows while a step hangs
+
+
+class Pong(Struct, frozen=True, tag="pong"):
+    n: int = 0
+
+
+ToEngine = Hello | Submit | Cancel | StatsQuery | Ping
+ToClient = Welcome | Batch | Refused | Stats | Pong
+
+_encoder = msgspec.msgpack.Encoder()
+decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
+decode_to_client = msgspec.msgpack.Decoder(ToClient).decode
+
+
+def frame(message: ToEngine | ToClient) -> bytes:
+    """Length and body of one message."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise EngineError(f"a message of {len(body)} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+    return LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a byte stream into message bodies. Raises EngineError for a length over the limit: the peer speaks something else."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while len(buffer) - at >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(buffer, at)
+            if size > MAX_MESSAGE_BYTES:
+                raise EngineError(f"a message of {size} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+            if len(buffer) - at - LENGTH.size < size:
+                break
+            yield bytes(buffer[at + LENGTH.size : at + LENGTH.size + size])
+            at += LENGTH.size + size
+        del buffer[:at]
