@@ -37,6 +37,8 @@ class Tier(Struct, frozen=True, kw_only=True):
     input: int
     output: int
     cache_read: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
 
 
 class Backend(Struct, frozen=True, kw_only=True):
@@ -80,3 +82,4 @@ class Catalog(Struct, frozen=True, kw_only=True):
     version: str
     backends: Mapping[str, Backend]
     routes: Mapping[str, Route]
+

@@ -1,0 +1,311 @@
+"""The wrapper of every POST route that infers: limits, key, body, decode; then the pipeline; then JSON or an event stream.
+
+A Litestar @asgi handler gets no dependencies, all methods and no cancellation, so this file does those once: 405 with Allow, errors in
+the surface's shape, and a watch on `receive()` that cancels the handler's task when the client leaves. Decides nothing about money or
+backends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, cast
+
+from litestar.types import HTTPScope, Receive, Scope, Send
+
+from gateway import errors
+from gateway.api.limits import Limits
+from gateway.auth import Keyring, Principal
+from gateway.errors import GatewayError
+from gateway.exchange import Exchange
+from gateway.money.pricing import usd
+from gateway.pipeline import Pipeline
+from gateway.telemetry import Telemetry
+from providers.dialects import DecodeError, Dialect
+from providers.types import Failed, Frame
+
+Headers = dict[bytes, bytes]
+JSON = b"application/json"
+EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class ClientLeft(Exception):
+    """The client went away while its body was being read."""
+
+
+class Watch:
+    """Cancels the handler's task when the client leaves: a future with a callback, no task of its own (2 microseconds)."""
+
+    __slots__ = ("exchange", "future")
+
+    def __init__(self, receive: Receive, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.future = asyncio.ensure_future(cast(Awaitable[Any], receive()))
+        self.future.add_done_callback(self._left)
+
+    def _left(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled():
+            self.exchange.cancel("client")
+
+    def close(self) -> None:
+        self.future.remove_done_callback(self._left)
+        self.future.cancel()
+
+
+class Endpoint:
+    """One inferring route of one surface."""
+
+    def __init__(self, dialect: Dialect, pipeline: Pipeline, keyring: Keyring, telemetry: Telemetry, limits: Limits) -> None:
+        self.dialect = dialect
+        self.pipeline = pipeline
+        self.keyring = keyring
+        self.telemetry = telemetry
+        self.limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = Reply(send, self.dialect)
+        try:
+            headers: Headers = dict(cast(HTTPScope, scope)["headers"])
+            self._check(cast(HTTPScope, scope), headers)
+            principal = await self._authenticate(headers)
+            body = await read_body(receive, headers, self.limits.max_body_bytes)
+            request = self.dialect.decode_request(body)
+            x = self.pipeline.admit(principal, request, headers)
+        except DecodeError as error:
+            self.telemetry.refusal(error.code)
+            await reply.refuse(errors.InvalidRequest(error.message, code=error.code, param=error.param))
+        except GatewayError as error:
+            self.telemetry.refusal(error.code or error.type)
+            await reply.refuse(error)
+        except ClientLeft:
+            return
+        else:
+            await self._serve(x, headers, receive, reply)
+
+    def _check(self, scope: HTTPScope, headers: Headers) -> None:
+        if scope["method"] != "POST":
+            raise errors.MethodNotAllowed(f"{scope['path']} takes POST only.", headers=(("allow", "POST"),))
+        if self.limits.draining or len(self.pipeline.in_flight) >= self.limits.max_in_flight:
+            raise errors.NotReady("This gateway is draining or full; try again.", code="draining" if self.limits.draining else "overloaded", retry_after_s=1)
+        encoding = headers.get(b"content-encoding", b"identity")
+        if encoding not in (b"identity", b""):
+            raise errors.UnsupportedMedia("Send the body without content-encoding.", param="content-encoding")
+        length = headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self.limits.max_body_bytes:
+            raise too_large(self.limits.max_body_bytes)
+
+    async def _authenticate(self, headers: Headers) -> Principal:
+        principal = self.keyring.find(headers)
+        if principal is None:
+            principal = await self.keyring.find_slow(headers)
+        if "inference" not in principal.scopes:
+            raise errors.Forbidden("This key may not call models; its scopes are: " + " ".join(sorted(principal.scopes)) + ".")
+        return principal
+
+    async def _serve(self, x: Exchange, headers: Headers, receive: Receive, reply: Reply) -> None:
+        """Relay and settle. Whatever happens, the exchange is settled once, here or by the flight it leads."""
+        x.task = asyncio.current_task()
+        reply.exchange = x
+        watch = Watch(receive, x)
+        frames = self.pipeline.frames(x, headers)
+        outcome, error = "cancelled", None
+        try:
+            first = await anext(frames)
+            if x.request.stream:
+                await self._stream(x, first, frames, reply)
+            else:
+                await self._whole(x, first, frames, reply)
+            outcome = "completed"
+        except GatewayError as told:
+            outcome, error = ("refused" if refused(x, told) else "failed"), told
+        except asyncio.CancelledError:
+            outcome, error = self._cancelled(x)
+        except Exception as fault:  # noqa: BLE001 - the last line of a request: logged with its trace, told as our own fault
+            outcome, error = "failed", errors.Internal("An internal error; the gateway's log has it under this request id.")
+            self.telemetry.fault(str(x.id), fault)
+        finally:
+            watch.close()
+            if not self.pipeline.leave(x):
+                self.pipeline.settle(x, outcome, error)
+            try:
+                if error is not None and x.cancel_reason not in ("client", "stalled"):
+                    await reply.fail(error, self.pipeline.settle(x, outcome, error))
+            finally:
+                x.keep_alive = None
+                await frames.aclose()  # type: ignore[attr-defined]
+                if not x.left:
+                    self.pipeline.in_flight.discard(x)
+
+    def _cancelled(self, x: Exchange) -> tuple[str, GatewayError | None]:
+        """Why the task was cancelled decides what is said: client and stalled nothing, drain and deadline an error."""
+        task = x.task
+        if not x.cancel_reason:
+            raise asyncio.CancelledError  # not ours: the server is tearing down
+        if task is not None:
+            task.uncancel()
+        if x.cancel_reason == "drain":
+            return "failed", errors.NotReady("This gateway is shutting down; send the request again.", code="draining", retry_after_s=1)
+        if x.cancel_reason == "deadline":
+            return "failed", errors.DeadlinePassed("The request passed its deadline.")
+        return "cancelled", None
+
+    async def _whole(self, x: Exchange, first: Frame, frames: AsyncIterator[Frame], reply: Reply) -> None:
+        collected = [first]
+        async for frame in frames:
+            collected.append(frame)
+        fault = failed(collected[-1])
+        if fault is not None:
+            raise errors.UpstreamFailed(fault.message, code=fault.code, status=fault.status)
+        body = self.dialect.encode_answer(collected, x.request)
+        cost = self.pipeline.settle(x, "completed")
+        await reply.whole(body, cost)
+
+    async def _stream(self, x: Exchange, first: Frame, frames: AsyncIterator[Frame], reply: Reply) -> None:
+        encoder = self.dialect.stream_encoder(x.request, str(x.id))
+        await reply.begin()
+        x.keep_alive = reply.keep_alive
+        fault = failed(first)
+        data = encoder.encode(first)
+        if data:
+            await reply.piece(data)
+        if fault is None:
+            async for frame in frames:
+                fault = failed(frame)
+                data = encoder.encode(frame)
+                if data:
+                    await reply.piece(data)
+                if fault is not None:
+                    break
+        if fault is not None:
+            raise errors.UpstreamFailed(fault.message, code=fault.code, status=fault.status)
+        cost = self.pipeline.settle(x, "completed")
+        await reply.end(encoder.end(usd(cost)))
+
+
+class Reply:
+    """What has been sent of one answer, and the ways to go on."""
+
+    __slots__ = ("_send", "dialect", "exchange", "started")
+
+    def __init__(self, send: Send, dialect: Dialect) -> None:
+        self._send = send
+        self.dialect = dialect
+        self.exchange: Exchange | None = None
+        self.started = False
+
+    def _headers(self, cost: int | None, *, with_cost: bool) -> list[tuple[bytes, bytes]]:
+        x = self.exchange
+        if x is None:
+            return []
+        found = [(b"x-tollway-request-id", str(x.id).encode())]
+        backend = x.backend
+        if backend is not None:
+            found.append((b"x-tollway-backend", backend.name.encode()))
+        if x.cache_status:
+            found.append((b"x-tollway-cache", b"hit" if x.cache_status == "shared" else x.cache_status.encode()))
+        attempts = len(x.ends) + (x.running is not None)
+        found.append((b"x-tollway-attempts", str(attempts).encode()))
+        if x.request.dropped:
+            found.append((b"x-tollway-dropped", ", ".join(x.request.dropped).encode()))
+        if with_cost:
+            found.append((b"x-tollway-cost-usd", usd(cost).encode()))
+        return found
+
+    async def _put(self, body: bytes, *, more: bool) -> None:
+        x = self.exchange
+        if x is None:
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+            return
+        x.sending_since = time.monotonic()
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        x.last_sent = time.monotonic()
+        x.sending_since = 0.0
+
+    async def _json(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        head = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        await self._put(body, more=False)
+
+    async def whole(self, body: bytes, cost: int | None) -> None:
+        await self._json(200, body, self._headers(cost, with_cost=True))
+
+    async def begin(self) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, *self._headers(None, with_cost=False)]})
+
+    async def piece(self, data: bytes) -> None:
+        await self._put(data, more=True)
+
+    async def end(self, data: bytes) -> None:
+        if self.exchange is not None:
+            self.exchange.keep_alive = None
+        await self._put(data, more=False)
+
+    def keep_alive(self) -> None:
+        """A comment into a silent stream. Never awaited: the ticker calls it, and a reader that does not read is cut by the same ticker."""
+        asyncio.ensure_future(cast(Awaitable[None], self._send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})))  # noqa: RUF006
+
+    async def refuse(self, error: GatewayError) -> None:
+        """An error before the request was accepted."""
+        await self._json(error.status, self._body(error), error_headers(error))
+
+    async def fail(self, error: GatewayError, cost: int | None) -> None:
+        """An error of an accepted request: its status before the first byte, an in-band event after it."""
+        if not self.started:
+            await self._json(error.status, self._body(error), error_headers(error) + self._headers(cost, with_cost=bool(cost)))
+            return
+        data = self.dialect.stream_error(error.message, error.type, error.code, error.param)
+        await self.end(data)
+
+    def _body(self, error: GatewayError) -> bytes:
+        return self.dialect.error_body(error.status, error.message, error.type, error.code, error.param)
+
+
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+    """The whole body, bounded while it is read."""
+    message = cast(dict[str, Any], await receive())
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        if len(body) > limit:
+            raise too_large(limit)
+        return body
+    pieces, size = [body], len(body)
+    while message.get("more_body"):
+        message = cast(dict[str, Any], await receive())
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise too_large(limit)
+    return b"".join(pieces)
+
+
+def too_large(limit: int) -> GatewayError:
+    return errors.BodyTooLarge(f"The body is larger than {limit} bytes; send less, or raise server.max_body_bytes.")
+
+
+def failed(frame: Frame) -> Any:
+    """The ProviderError that ended a stream in this frame, or None."""
+    if frame.events and type(frame.events[-1]) is Failed:
+        return frame.events[-1].error
+    return None
+
+
+def refused(x: Exchange, error: GatewayError) -> bool:
+    """Nothing was tried: a budget, a limit or the lack of a backend said no."""
+    return not x.ends and x.running is None and not x.cache_status == "shared"
+
+
+def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
+    found = [(name.encode(), value.encode()) for name, value in error.headers]
+    if error.retry_after_s is not None:
+        found.append((b"retry-after", str(max(1, round(error.retry_after_s + 0.499))).encode()))
+    if error.retry is not None:
+        found.append((b"x-should-retry", b"true" if error.retry else b"false"))
+    return found

@@ -1,0 +1,80 @@
+"""The documentation of the inferring routes: a twin app that is never served, whose document is merged into the real one."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+from litestar import Litestar, post
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
+
+
+class ChatMessage(Struct):
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatRequest(Struct):
+    """OpenAI's chat completion request; fields not listed pass to backends of the same language."""
+
+    model: str
+    messages: list[ChatMessage]
+    stream: bool = False
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+
+class ChatChoice(Struct):
+    index: int
+    message: ChatMessage
+    finish_reason: str | None = None
+
+
+class ChatUsage(Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatAnswer(Struct):
+    """With `stream: true` the answer is text/event-stream: chat.completion.chunk events, a cost comment, then [DONE]."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ChatUsage | None = None
+    object: str = "chat.completion"
+
+
+@post("/v1/chat/completions", status_code=200, summary="Chat completions, whole or streamed")
+async def chat(data: ChatRequest) -> ChatAnswer:
+    raise NotImplementedError(f"documentation only: {data.model}")
+
+
+TWINS: list[HTTPRouteHandler] = [chat]
+
+
+def version() -> str:
+    return metadata.version("tollway")
+
+
+def document(app: Litestar) -> None:
+    """Add the twins' paths and schemas to the app's own document."""
+    twin = Litestar(route_handlers=TWINS, logging_config=None)
+    real, more = app.openapi_schema, twin.openapi_schema
+    if real.paths is not None and more.paths is not None:
+        real.paths.update(more.paths)
+    real.components.schemas.update(more.components.schemas)

@@ -1,0 +1,226 @@
+"""Composition root of a worker: Settings -> parts -> Litestar app. Only worker.py imports it; nothing here is decided per request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import structlog
+from litestar import Litestar, asgi
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig
+from litestar.response import Response
+from litestar.types import ASGIApp, Receive, Scope, Send
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway import errors
+from gateway.api import admin, openapi, plain
+from gateway.api.endpoint import Endpoint, error_headers
+from gateway.api.limits import Limits
+from gateway.attempts import Attempts
+from gateway.auth import Keyring, load_secrets
+from gateway.cache.response import ResponseCache
+from gateway.catalog import Catalog, Price
+from gateway.catalog_build import build as build_catalog
+from gateway.db.engine import make_engine, reading
+from gateway.db.tables import price_book
+from gateway.decision_log import DecisionLog
+from gateway.exchange import Exchange
+from gateway.money.accounts import Accounts
+from gateway.parts import Parts
+from gateway.pipeline import Pipeline
+from gateway.routing.retry import RetryBudget
+from gateway.routing.router import Router
+from gateway.settings import BackendSettings, Settings
+from gateway.snapshot import Snapshot
+from gateway.telemetry import Telemetry, setup_logging
+from gateway.ticker import Ticker
+from providers.dialects import DIALECTS
+from providers.http import Upstream
+from providers.local import LocalProvider
+from providers.remote import RemoteProvider
+from providers.scripted import ScriptedProvider, parse
+from providers.signers import resolve
+from providers.types import Provider
+from providers.vendors import VENDORS
+
+log = structlog.get_logger("tollway.app")
+SURFACES = {"/v1/chat/completions": "openai_chat"}  # path -> dialect it is served with
+
+
+class Application:
+    """One worker's parts and its ASGI callable, with the steps of its life: start, reload, begin_drain, finish."""
+
+    def __init__(self, parts: Parts, ticker: Ticker, decisions: DecisionLog, upstream: Upstream) -> None:
+        self.parts = parts
+        self.ticker = ticker
+        self.decisions = decisions
+        self.upstream = upstream
+        self.in_flight: set[Exchange] = parts.pipeline.in_flight
+        self.asgi: ASGIApp = cast(ASGIApp, litestar_app(parts))
+
+    async def start(self) -> None:
+        """Begin to poll, tick and write. Call once, on the loop that serves."""
+        self.parts.snapshot.start()
+        self.ticker.every("decisions", 1.0, self.decisions.flush)
+        self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
+        self.ticker.start()
+
+    async def reload(self, settings: Settings) -> None:
+        """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
+        prices = await read_prices(self.parts.engine)
+        catalog = build_catalog(settings, prices)
+        known, fresh = self.parts.settings, make_providers(settings, self.upstream)
+        kept = {one.name: one for one in known.backends}
+        for one in settings.backends:  # an unchanged backend keeps its connection to a local engine
+            if kept.get(one.name) == one:
+                fresh[one.name] = self.parts.providers[one.name]
+        replace(self.parts, settings, catalog, fresh)
+
+    def begin_drain(self) -> None:
+        """Not ready, and no new request is taken."""
+        self.parts.limits.draining = True
+
+    async def finish(self) -> None:
+        """After the last request: write what waits, give leases back, close."""
+        await self.ticker.stop()
+        await self.parts.snapshot.stop()
+        await self.parts.accounts.close()
+        await self.decisions.flush()
+        for provider in self.parts.providers.values():
+            await provider.close()
+        await self.upstream.close()
+        await self.parts.cache.close()
+        self.parts.telemetry.tick()
+        await self.parts.engine.dispose()
+
+
+def replace(parts: Parts, settings: Settings, catalog: Catalog, providers: Mapping[str, Provider]) -> None:
+    parts.settings = settings
+    parts.providers = providers
+    parts.pipeline.attempts.providers = providers
+    parts.router.update(catalog)
+    parts.catalog = catalog
+
+
+async def build(settings: Settings, worker_id: str) -> Application:
+    """Make every part of one worker. Opens the journal and the database; ValueError for settings that cannot work."""
+    setup_logging(settings.logging.level, settings.logging.format)
+    state_dir = Path(settings.storage.state_dir)
+    engine = make_engine(settings.storage, power=settings.money.fsync == "power")
+    catalog = build_catalog(settings, await read_prices(engine))
+    upstream = Upstream(settings.upstream)
+    providers = make_providers(settings, upstream)
+    keyring = Keyring(load_secrets(settings), engine)
+    accounts = await Accounts.open(engine, settings.money, state_dir / "journal")
+    snapshot = Snapshot(engine, keyring, accounts)
+    await snapshot.load()
+    telemetry = Telemetry(state_dir / "metrics", worker_id)
+    router = Router(catalog, settings.routing)
+    cache = ResponseCache(settings.cache, settings.storage.redis_url)
+    decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)
+    attempts = Attempts(accounts, router, providers, RetryBudget(settings.routing), settings.server.over_budget_status)
+    limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight)
+    parts = Parts(
+        settings=settings,
+        engine=engine,
+        catalog=catalog,
+        providers=providers,
+        keyring=keyring,
+        snapshot=snapshot,
+        accounts=accounts,
+        router=router,
+        cache=cache,
+        pipeline=Pipeline(lambda: parts.catalog, accounts, attempts, cache, telemetry, decisions),
+        telemetry=telemetry,
+        limits=limits,
+    )
+    telemetry.gauges = lambda: gauges(parts)
+    ticker = Ticker(parts.pipeline.in_flight, settings.server.keep_alive_s, settings.server.stalled_client_s, telemetry)
+    return Application(parts, ticker, decisions, upstream)
+
+
+async def read_prices(engine: AsyncEngine) -> dict[tuple[str, str], Price]:
+    """The price book in force, by (vendor, model): the newest entry of each."""
+    statement = select(price_book.c.vendor, price_book.c.model, price_book.c.record).order_by(price_book.c.from_us)
+    async with reading(engine).connect() as connection:
+        rows = await connection.execute(statement)
+        return {(row.vendor, row.model): msgspec.json.decode(row.record, type=Price) for row in rows}
+
+
+def make_providers(settings: Settings, upstream: Upstream) -> dict[str, Provider]:
+    return {one.name: make_provider(one, settings, upstream) for one in settings.backends}
+
+
+def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) -> Provider:
+    """The provider of one backend; address and credential come from this one record."""
+    state_dir = Path(settings.storage.state_dir)
+    if one.vendor == "local":
+        return LocalProvider(state_dir / f"engine-{one.name}.sock", settings.storage.models_path / one.model, one.model)
+    if one.vendor == "scripted":
+        return ScriptedProvider(parse(one.script))
+    vendor = VENDORS[one.vendor]
+    credential = resolve(one.api_key) if one.api_key else ""
+    return RemoteProvider(vendor, one.base_url or vendor.base_url, credential, upstream)
+
+
+def litestar_app(parts: Parts) -> Litestar:
+    """The routes. The inferring ones are @asgi handlers behind one wrapper, documented by a twin that is never served."""
+    app = Litestar(
+        route_handlers=[*(inferring(path, dialect, parts) for path, dialect in SURFACES.items()), *plain.handlers(parts), *admin.handlers(parts)],
+        exception_handlers={errors.GatewayError: tell, HTTPException: tell_http, Exception: lambda r, e: tell_fault(parts, r, e)},
+        openapi_config=OpenAPIConfig(title="Tollway", version=openapi.version()),
+        logging_config=None,
+        debug=False,
+    )
+    openapi.document(app)
+    return app
+
+
+def inferring(path: str, dialect: str, parts: Parts) -> Any:
+    endpoint = Endpoint(DIALECTS[dialect], parts.pipeline, parts.keyring, parts.telemetry, parts.limits)
+
+    @asgi(path, copy_scope=False)
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
+        await endpoint(scope, receive, send)
+
+    return handler
+
+
+def tell(_request: Any, error: errors.GatewayError) -> Response[bytes]:
+    """A GatewayError in OpenAI's error shape, for every route that has no surface of its own."""
+    body = DIALECTS["openai_chat"].error_body(error.status, error.message, error.type, error.code, error.param)
+    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+    return Response(body, status_code=error.status, media_type="application/json", headers=headers)
+
+
+def tell_http(request: Any, error: HTTPException) -> Response[bytes]:
+    """Litestar's own 400, 404, 405 …"""
+    kind = {404: errors.NotFound, 405: errors.MethodNotAllowed}.get(error.status_code, errors.InvalidRequest)
+    message = {404: f"There is no {request.scope.get('path', 'such path')} here.", 405: "This path does not take that method."}.get(error.status_code)
+    allow = tuple((name, value) for name, value in (error.headers or {}).items() if name.lower() == "allow")
+    return tell(request, kind(message or error.detail, status=error.status_code, headers=allow))
+
+
+def tell_fault(parts: Parts, request: Any, error: Exception) -> Response[bytes]:
+    parts.telemetry.fault(str(request.scope.get("path")), error)
+    return tell(request, errors.Internal("An internal error; the gateway's log has it."))
+
+
+def gauges(parts: Parts) -> dict[str, float]:
+    """What /metrics reads rather than counts."""
+    stats = parts.accounts.stats()
+    return {
+        "tollway_in_flight": float(len(parts.pipeline.in_flight)),
+        "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded),
+        "tollway_journal_bytes": float(stats.journal_bytes),
+        "tollway_ledger_queue_rows": float(stats.queue_rows),
+        "tollway_ledger_lag_seconds": stats.lag_s,
+        "tollway_leased_nanousd": float(stats.leased),
+        "tollway_snapshot_age_seconds": parts.snapshot.age_s,
+        "tollway_cache_degraded": float(parts.cache.degraded),
+        "tollway_clock_offset_seconds": stats.clock_offset_s,
+    }

@@ -1,0 +1,293 @@
+"""One request's attempts: reserve, journal, call, fail over until the first good event and never after.
+
+The plain loop that every answer runs through. Knows no wire format; which backend comes next was decided by routing, which error
+may be tried again by routing/retry.py, what it costs by money/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+
+from gateway.catalog import Backend
+from gateway.errors import DeadlinePassed, GatewayError, InvalidRequest, NotReady, RateLimited, UpstreamFailed
+from gateway.exchange import Attempt, Exchange
+from gateway.money.accounts import Accounts
+from gateway.money.budgets import Hold, Refusal
+from gateway.money.pricing import cost
+from gateway.money.records import AttemptEnd, Intent
+from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, worst
+from gateway.routing.retry import RetryBudget, after
+from gateway.routing.router import Router
+from providers import tokens
+from providers.errors import BadAnswer, ProviderError, Rejected, TimedOut
+from providers.errors import RateLimited as UpstreamRateLimited
+from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
+
+HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
+NOTHING = Usage()
+
+
+class Attempts:
+    """Runs exchanges against backends. One per worker; all state of a request lives in its Exchange."""
+
+    def __init__(self, accounts: Accounts, router: Router, providers: Mapping[str, Provider], retries: RetryBudget, over_budget_status: int) -> None:
+        self.accounts = accounts
+        self.router = router
+        self.providers = providers
+        self.retries = retries
+        self.over_budget_status = over_budget_status
+
+    async def run(self, x: Exchange) -> AsyncIterator[Frame]:
+        """Frames of the first attempt that answers. Raises GatewayError before the first frame; a Failed event comes after it."""
+        plan = self._choose(x)
+        position = 0
+        refusal: Refusal | None = None
+        error: ProviderError | None = None
+        while position < len(plan):
+            begun = await self._begin(x, plan[position])
+            if isinstance(begun, Refusal):
+                refusal = refusal or begun
+                position += 1
+                continue
+            try:
+                async with aclosing(self._call(x, begun)) as frames:
+                    async for frame in frames:
+                        yield frame
+                return
+            except ProviderError as failure:
+                error = failure
+            verdict = after(error, len(x.ends), x.route.max_attempts, time.monotonic(), self.retries, random.random())
+            if verdict.action == "stop":
+                break
+            if verdict.action == "next":
+                position += 1
+            elif verdict.delay_s > 0:
+                await asyncio.sleep(verdict.delay_s)
+        if error is not None:
+            raise told(error)
+        assert refusal is not None  # noqa: S101 - a plan is never empty: either something was tried or everything was refused
+        raise refusal.error(self.over_budget_status)
+
+    def _choose(self, x: Exchange) -> tuple[Backend, ...]:
+        """Steps 3 of the path: filter, predict, choose. Raises what the client is told when no backend is left."""
+        choice = self.router.plan(x.features, x.route, x.catalog, time.monotonic(), random.random())
+        x.decision = choice.decision
+        if choice.refusal is not None:
+            raise choice.refusal.error()
+        return choice.plan
+
+    async def _call(self, x: Exchange, attempt: Attempt) -> AsyncIterator[Frame]:
+        """One attempt. ProviderError = it failed before anything was given away; it is ended either way when this returns."""
+        meter = attempt.meter
+        held: list[Frame] = []
+        source = self.providers[attempt.backend.name].call(x.request, self._target(x, attempt), self._deadline(x, attempt.backend))
+        try:
+            async with aclosing(source):  # type: ignore[type-var]
+                async for frame in source:
+                    now = time.monotonic()
+                    carries = meter.feed(frame, now)
+                    failed = _failed(frame)
+                    if failed is not None and not carries and not x.committed:
+                        raise failed
+                    if carries and not x.committed:
+                        x.committed = True
+                        x.answered_by = attempt
+                        attempt.call.first_token(now)
+                        if held:
+                            frame = _join(held, frame)
+                    if not x.committed:
+                        held.append(frame)
+                        if len(held) > HELD_FRAMES:
+                            raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
+                        continue
+                    if failed is not None:
+                        self._end(x, attempt, "failed", failed)
+                        yield frame
+                        return
+                    yield frame
+            if not x.committed:
+                raise BadAnswer(f"backend {attempt.backend.name} ended its answer without content")
+        except ProviderError as error:
+            self._end(x, attempt, "failed", error)
+            raise
+        self._end(x, attempt, "completed", None)
+
+    async def _begin(self, x: Exchange, backend: Backend) -> Attempt | Refusal:
+        """Reserve the worst case, write the intent. No money, no call."""
+        most = await self._reserve(x, backend)
+        if isinstance(most, Refusal):
+            return most
+        who = x.principal
+        n = len(x.ends) + 1
+        await self.accounts.intend(
+            Intent(
+                request_id=x.id,
+                n=n,
+                started_at_us=x.started_us,
+                team_id=who.team_id,
+                key_id=who.key_id,
+                org_id=who.org_id,
+                route=x.route.name,
+                backend=backend.name,
+                vendor=backend.vendor,
+                model=backend.model,
+                price_id=backend.price.id if backend.price is not None else "",
+                worst=most,
+                charges=x.hold.charges if x.hold is not None else (),
+                tag=x.tag,
+            )
+        )
+        call = self.router.states[backend.name].started(time.monotonic(), x.features)
+        x.running = Attempt(n, backend, most, call)
+        return x.running
+
+    async def _reserve(self, x: Exchange, backend: Backend) -> int | None | Refusal:
+        """Nano-USD held for one attempt on this backend; None = unpriced (takes no window)."""
+        most = worst(backend.price, _bound(x, backend, x.features.input_tokens_upper))
+        if not most:
+            return most
+        got = self._take(x, most)
+        if isinstance(got, Refusal):  # near the cap the bound by bytes is too coarse: count, then ask the database
+            upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, backend.token_factor))
+            most = worst(backend.price, _bound(x, backend, upper)) or 0
+            got = self._take(x, most)
+            if isinstance(got, Refusal) and x.hold is None:
+                got = await self.accounts.obtain(x.scope, most, x.started_us)
+                if isinstance(got, Hold):
+                    x.hold = got
+        return got if isinstance(got, Refusal) else most
+
+    def _take(self, x: Exchange, most: int) -> Hold | Refusal:
+        if x.hold is not None:
+            return x.hold if x.hold.grow(most) else self.accounts.refusal(x.scope, most, x.started_us)
+        got = self.accounts.reserve(x.scope, most, x.started_us)
+        if isinstance(got, Hold):
+            x.hold = got
+        return got
+
+    def _target(self, x: Exchange, attempt: Attempt) -> Target:
+        backend = attempt.backend
+        supplied = None
+        if x.request.max_tokens is None and backend.max_output_tokens is None and x.hold is not None and x.hold.charges:
+            supplied = UNKNOWN_OUTPUT_TOKENS  # what was reserved must bind the backend too
+        return Target(backend=backend.name, model=backend.model, max_tokens=supplied, salt=x.principal.salt)
+
+    def _deadline(self, x: Exchange, backend: Backend) -> Deadline:
+        total = 600.0 if x.deadline_at is None else max(0.001, x.deadline_at - time.monotonic())
+        return Deadline(connect_s=backend.connect_s, first_byte_s=backend.first_byte_s, idle_s=backend.idle_s, total_s=total)
+
+    def _end(self, x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None) -> None:
+        """Price an attempt that is over, put back what it did not use, teach the router, journal its end."""
+        if x.running is not attempt:
+            return  # ended before: a cancelled generator is closed after its request was settled
+        x.running = None
+        now = time.monotonic()
+        backend = attempt.backend
+        usage = _usage(x, attempt, error)
+        spent = cost(backend.price, usage) if backend.price is not None and usage is not NOTHING else (0 if usage is NOTHING else None)
+        end = _attempt_end(x, attempt, outcome, error, usage, spent, now)
+        x.ends.append(end)
+        if x.hold is not None and attempt.worst:
+            x.hold.shrink(attempt.worst - (spent or 0))
+        if error is not None:
+            attempt.call.failed(now, error)
+            self.accounts.attempt_ended(end)
+        elif outcome == "completed":
+            attempt.call.ended(now, usage.completion_tokens)
+        else:
+            attempt.call.left(now)
+
+    def abandon(self, x: Exchange, outcome: str) -> None:
+        """Book the attempt that is still running when its request ends (client gone, drain, deadline). Synchronous."""
+        if x.running is not None:
+            self._end(x, x.running, outcome, None)
+
+
+def _failed(frame: Frame) -> ProviderError | None:
+    if frame.events and type(frame.events[-1]) is Failed:
+        return frame.events[-1].error
+    return None
+
+
+def _join(held: list[Frame], frame: Frame) -> Frame:
+    """The frames that waited and the one that ended the waiting, as one."""
+    events = [event for one in held for event in one.events]
+    events.extend(frame.events)
+    wire = b"".join([one.wire for one in held]) + frame.wire
+    return Frame(events=events, wire=wire, usage_wire=frame.usage_wire, dialect=frame.dialect, whole=frame.whole)
+
+
+def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
+    """What an attempt used: the vendor's word, else what was sent and received, counted here and flagged."""
+    meter = attempt.meter
+    if error is not None and (error.answered or not error.sent):
+        return NOTHING
+    stated = meter.usage
+    if stated is not None and meter.finished:
+        return stated
+    received = tokens.count_output(meter.text, meter.pieces)
+    if stated is not None:  # cut: the running total is the vendor's, but may lag behind what came
+        return stated if stated.completion_tokens >= received else _with_output(stated, received)
+    return Usage(input=tokens.estimate_input(x.request), output=received, estimated=True)
+
+
+def _with_output(stated: Usage, output: int) -> Usage:
+    return Usage(
+        input=stated.input,
+        cache_read=stated.cache_read,
+        cache_write_5m=stated.cache_write_5m,
+        cache_write_1h=stated.cache_write_1h,
+        input_audio=stated.input_audio,
+        output=output - stated.reasoning,
+        reasoning=stated.reasoning,
+        estimated=True,
+    )
+
+
+def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, usage: Usage, spent: int | None, now: float) -> AttemptEnd:
+    backend, meter = attempt.backend, attempt.meter
+    return AttemptEnd(
+        request_id=x.id,
+        n=attempt.n,
+        backend=backend.name,
+        vendor=backend.vendor,
+        model=backend.model,
+        price_id=backend.price.id if backend.price is not None else "",
+        outcome=outcome,
+        cost=spent,
+        worst=attempt.worst,
+        usage=usage,
+        error=error.code if error is not None else "",
+        status=(error.status if error.answered else 0) if error is not None else 200,
+        ttft_ms=None if meter.first_at is None else round((meter.first_at - attempt.started) * 1000),
+        duration_ms=round((now - attempt.started) * 1000),
+        provider_id=meter.provider_id,
+    )
+
+
+def _bound(x: Exchange, backend: Backend, input_tokens: int) -> Bound:
+    return Bound(
+        input_tokens=input_tokens,
+        media=x.request.media,
+        max_tokens=x.request.max_tokens,
+        n=x.request.n,
+        context_tokens=backend.context_tokens,
+        max_output_tokens=backend.max_output_tokens,
+    )
+
+
+def told(error: ProviderError) -> GatewayError:
+    """What a client hears of the last backend's failure. Its own mistakes keep their status and words; a 429 stays a 429."""
+    if isinstance(error, Rejected):
+        return InvalidRequest(error.message, code=error.code, param=error.param, status=error.status)
+    if isinstance(error, UpstreamRateLimited):
+        return RateLimited(error.message, retry_after_s=error.retry_after_s)
+    if isinstance(error, TimedOut):
+        return DeadlinePassed(error.message, code=error.code)
+    if error.status == 503:
+        return NotReady(error.message, code=error.code, retry_after_s=error.retry_after_s)
+    return UpstreamFailed(error.message, code=error.code, status=error.status, retry_after_s=error.retry_after_s)

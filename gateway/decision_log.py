@@ -1,0 +1,57 @@
+"""Decision records on their way to SQL: a bounded queue, written in batches by the ticker, apart from the ledger and allowed to be lost."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import delete, insert
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway.db.tables import decisions
+from gateway.exchange import Exchange
+from gateway.routing.decision import Decision
+
+BATCH = 500
+MICROSECONDS_A_DAY = 86_400_000_000
+
+
+class DecisionLog:
+    """One per worker. `lost` counts records that found the queue full or the database away."""
+
+    def __init__(self, engine: AsyncEngine, queue: int, keep_days: int) -> None:
+        self.engine = engine
+        self.queue = queue
+        self.keep_us = keep_days * MICROSECONDS_A_DAY
+        self.waiting: list[tuple[UUID, int, int, Decision]] = []
+        self.lost = 0
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def put(self, x: Exchange) -> None:
+        if x.decision is None:
+            return
+        if len(self.waiting) >= self.queue:
+            self.lost += 1
+            return
+        self.waiting.append((x.id, x.started_us, x.principal.team_id, x.decision))
+
+    async def flush(self) -> None:
+        """Write what waits. A failed batch is counted and dropped: a decision explains, it does not account."""
+        while self.waiting:
+            batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
+            rows = [
+                {"request_id": id, "made_at_us": at, "team_id": team, "record": self._encode(decision)} for id, at, team, decision in batch
+            ]
+            try:
+                async with self.engine.begin() as connection:
+                    await connection.execute(insert(decisions), rows)
+            except (SQLAlchemyError, OSError):
+                self.lost += len(batch)
+                return
+
+    async def expire(self, now_us: int) -> int:
+        """Delete records older than `keep_days`; returns how many."""
+        async with self.engine.begin() as connection:
+            gone = await connection.execute(delete(decisions).where(decisions.c.made_at_us < now_us - self.keep_us))
+        return gone.rowcount

@@ -1,0 +1,162 @@
+"""The state of one accepted request, from admission to its ledger row, and of its attempts. Holds values; decides nothing.
+
+State: open -> committed -> completed | failed | cancelled | cached | refused. `outcome` is set once, by the pipeline's `settle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from gateway.auth import Principal
+from gateway.cache.flights import Flight
+from gateway.catalog import Backend, Catalog, Route
+from gateway.errors import GatewayError
+from gateway.money.budgets import Hold, Scope
+from gateway.money.records import AttemptEnd
+from gateway.routing.decision import Decision
+from gateway.routing.features import Features
+from gateway.routing.state import Call
+from providers.types import Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
+
+
+class Meter:
+    """What one attempt has brought so far, read off the events as they pass."""
+
+    __slots__ = ("finished", "first_at", "last_at", "model", "pieces", "provider_id", "text", "usage")
+
+    def __init__(self) -> None:
+        self.first_at: float | None = None  # monotonic seconds of the first event that carries something
+        self.last_at = 0.0
+        self.usage: Usage | None = None
+        self.finished = False
+        self.pieces = 0  # events that carried output: about a token each, where nothing better is known
+        self.text: list[str] = []
+        self.provider_id = ""
+        self.model = ""
+
+    def feed(self, frame: Frame, now: float) -> bool:
+        """Take a frame in; True when it carries something (text, reasoning, a tool call or an end)."""
+        carries = False
+        for event in frame.events:
+            kind = type(event)
+            if kind is TextDelta or kind is ReasoningDelta:
+                piece: str = event.text  # type: ignore[union-attr]
+                if piece:
+                    carries = True
+                    self.pieces += 1
+                    self.text.append(piece)
+            elif kind is ToolCallDelta:
+                carries = True
+                self.pieces += 1
+                self.text.append((event.name or "") + event.arguments)  # type: ignore[union-attr]
+            elif kind is Metered:
+                self.usage = event.usage  # type: ignore[union-attr]
+            elif kind is Finished:
+                carries = self.finished = True
+            elif kind is Started:
+                self.provider_id = event.id  # type: ignore[union-attr]
+                self.model = event.model  # type: ignore[union-attr]
+        if carries:
+            self.last_at = now
+            if self.first_at is None:
+                self.first_at = now
+        return carries
+
+
+class Attempt:
+    """One call to one backend, from its reservation to its end."""
+
+    __slots__ = ("backend", "call", "meter", "n", "started", "worst")
+
+    def __init__(self, n: int, backend: Backend, worst: int | None, call: Call) -> None:
+        self.n = n
+        self.backend = backend
+        self.worst = worst  # nano-USD reserved; None = unpriced
+        self.call = call  # the router's view of it, which learns from how it ends
+        self.started = call.began  # monotonic seconds
+        self.meter = Meter()
+
+
+class Exchange:
+    """One accepted request. `cancel(reason)` may be called from anywhere on the loop: client | stalled | drain | deadline."""
+
+    __slots__ = (
+        "answered_by",
+        "cache_status",
+        "cancel_reason",
+        "catalog",
+        "committed",
+        "cost",
+        "deadline_at",
+        "decision",
+        "ends",
+        "error",
+        "features",
+        "flight",
+        "hold",
+        "id",
+        "keep_alive",
+        "last_sent",
+        "left",
+        "outcome",
+        "principal",
+        "request",
+        "route",
+        "running",
+        "saved",
+        "scope",
+        "sending_since",
+        "shared_usage",
+        "started",
+        "started_us",
+        "surface",
+        "tag",
+        "task",
+    )
+
+    def __init__(self, id: UUID, principal: Principal, request: Request, catalog: Catalog, features: Features) -> None:
+        self.id = id
+        self.principal = principal
+        self.request = request
+        self.route: Route = catalog.routes[features.route]
+        self.catalog = catalog
+        self.scope = Scope(principal.org_id, principal.team_id, principal.key_id, features.route)
+        self.features = features
+        self.flight: Flight | None = None  # set when other requests may share this one's upstream call
+        self.started = 0.0  # monotonic seconds
+        self.started_us = 0
+        self.deadline_at: float | None = None
+        self.surface = request.dialect
+        self.tag = principal.tag
+        self.hold: Hold | None = None
+        self.ends: list[AttemptEnd] = []
+        self.running: Attempt | None = None
+        self.answered_by: Attempt | None = None
+        self.decision: Decision | None = None
+        self.cache_status = ""  # "" (not cacheable) | miss | hit | shared
+        self.shared_usage: Usage | None = None  # of the answer that was replayed
+        self.saved = 0
+        self.committed = False
+        self.outcome = ""
+        self.cost: int | None = 0
+        self.error: GatewayError | None = None
+        self.left = False  # its client is gone while others share its upstream call
+        self.task: asyncio.Task[Any] | None = None
+        self.cancel_reason = ""
+        self.sending_since = 0.0  # monotonic; 0 = not inside send
+        self.last_sent = 0.0
+        self.keep_alive: Callable[[], None] | None = None  # set while a stream is open
+
+    @property
+    def backend(self) -> Backend | None:
+        attempt = self.answered_by or self.running
+        return attempt.backend if attempt is not None else None
+
+    def cancel(self, reason: str) -> None:
+        """Stop the request's task; the first reason counts."""
+        if not self.cancel_reason and self.task is not None and not self.outcome:
+            self.cancel_reason = reason
+            self.task.cancel()

@@ -1,0 +1,246 @@
+"""THE request path, the order of its steps; read this first.
+
+    admit     1 policy    route, allow-list, objectives from headers; a request that passes is *accepted* and gets one ledger row
+    frames    2 cache     hit or shared flight -> replay
+              3 route     filter -> predict -> choose            } attempts.py
+              4 attempts  reserve, journal, call, fail over      }
+              5 relay     frames to the surface, metered as they pass
+    settle    6           usage -> price -> journal, budgets, router, metrics, log: synchronous, once
+
+Knows no wire format (that is the surface's dialect) and no SQL.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from gateway.attempts import Attempts
+from gateway.auth import Principal
+from gateway.cache.response import CacheKey, ResponseCache
+from gateway.catalog import Catalog, Route
+from gateway.decision_log import DecisionLog
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
+from gateway.exchange import Exchange
+from gateway.money.accounts import Accounts
+from gateway.money.pricing import cost
+from gateway.money.records import UsageRecord
+from gateway.routing.features import Features
+from gateway.telemetry import Telemetry
+from providers import tokens
+from providers.types import Frame, Metered, Request, Usage
+
+DEFAULT_DEADLINE_S = 600.0
+EXPECTED_OUTPUT_TOKENS = 256  # of one choice, until routes learn their own
+NOTHING = Usage()
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One per worker. `catalog` is read through a function so that a reload swaps it for new requests only."""
+
+    catalog: Callable[[], Catalog]
+    accounts: Accounts
+    attempts: Attempts
+    cache: ResponseCache
+    telemetry: Telemetry
+    decisions: DecisionLog
+    in_flight: set[Exchange] = field(default_factory=set)
+
+    def admit(self, principal: Principal, request: Request, headers: Mapping[bytes, bytes]) -> Exchange:
+        """Policy. GatewayError = not accepted: no row, no call."""
+        catalog = self.catalog()
+        route = catalog.routes.get(request.model)
+        if route is None:
+            raise NotFound(
+                f"The model '{request.model}' does not exist here. GET /v1/models lists what your key may use.", code="model_not_found", param="model"
+            )
+        if not may_use(principal, route, catalog):
+            raise Forbidden(f"Your key may not use the model '{request.model}'.", code="model_not_allowed", param="model")
+        self.accounts.check_open()
+        features = self._features(principal, request, route, headers)
+        x = Exchange(self.accounts.new_request_id(), principal, request, catalog, features)
+        x.started = time.monotonic()
+        x.started_us = self.accounts.now_us()
+        deadline_ms = features.deadline_ms
+        x.deadline_at = x.started + (deadline_ms / 1000 if deadline_ms is not None else DEFAULT_DEADLINE_S)
+        tag = headers.get(b"x-tollway-tag")
+        if tag:
+            x.tag = tag.decode("latin-1")[:64]
+        self.in_flight.add(x)
+        return x
+
+    def _features(self, principal: Principal, request: Request, route: Route, headers: Mapping[bytes, bytes]) -> Features:
+        expected = tokens.estimate_input(request)
+        return Features(
+            route=route.name,
+            input_tokens=expected,
+            input_tokens_upper=tokens.input_upper(request),
+            expected_output_tokens=min(request.max_tokens or EXPECTED_OUTPUT_TOKENS, EXPECTED_OUTPUT_TOKENS) * request.n,
+            max_tokens=request.max_tokens,
+            stream=request.stream,
+            needs=request.needs,
+            dialect=request.dialect,
+            unknown=request.unknown,
+            allowed=principal.models,
+            budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
+            labels=route.labels,
+            ttft_ms=objective(headers, b"x-tollway-ttft-ms", route.ttft_ms),
+            tpot_ms=objective(headers, b"x-tollway-tpot-ms", route.tpot_ms),
+            deadline_ms=objective(headers, b"x-tollway-deadline-ms", route.deadline_ms),
+        )
+
+    async def frames(self, x: Exchange, headers: Mapping[bytes, bytes]) -> AsyncIterator[Frame]:
+        """Steps 2 to 5. Raises GatewayError before the first frame that carries an event, a Failed event comes after it."""
+        key = self.cache.key(x.request, x.route, x.principal.team_id, headers)
+        if key is None:
+            async with aclosing(self.attempts.run(x)) as source:  # type: ignore[type-var]
+                async for frame in source:
+                    yield frame
+            return
+        entry = await self.cache.read(key)
+        if entry is not None:
+            x.cache_status = "hit"
+            x.shared_usage = entry.usage
+            x.saved = entry.cost
+            x.committed = True
+            for frame in entry.frames:
+                yield frame
+            return
+        x.flight, leads = self.cache.flights.join(key.digest, lambda: self._lead(x, key))
+        x.cache_status = "miss" if leads else "shared"
+        async with aclosing(x.flight.frames()) as source:
+            async for frame in source:
+                if not leads:
+                    _follow(x, frame)
+                yield frame
+
+    async def _lead(self, x: Exchange, key: CacheKey) -> AsyncIterator[Frame]:
+        """The one upstream call of a shared flight. It belongs to the flight: when its client left before, its row is settled here."""
+        outcome = "cancelled"
+        try:
+            async with aclosing(self.attempts.run(x)) as source:  # type: ignore[type-var]
+                async for frame in source:
+                    yield frame
+            outcome = "completed"
+            self._store(x, key)
+        except GatewayError as error:
+            outcome = "failed"
+            x.error = error
+            raise
+        finally:
+            if x.left:
+                self.settle(x, outcome)
+                self.in_flight.discard(x)
+
+    def _store(self, x: Exchange, key: CacheKey) -> None:
+        answer = x.answered_by
+        if x.flight is not None and answer is not None and answer.meter.finished and x.ends and x.ends[-1].outcome == "completed":
+            self.cache.write(key, x.flight.held, x.ends[-1].usage, self._spent(x) or 0)
+
+    def leave(self, x: Exchange) -> bool:
+        """The client of a flight's leader is gone: True when others still wait, so that the call goes on and is settled by the flight."""
+        if x.cache_status == "miss" and not x.outcome and x.flight is not None and x.flight.subscribers > 1:
+            x.left = True
+        return x.left
+
+    def settle(self, x: Exchange, outcome: str, error: GatewayError | None = None) -> int | None:
+        """The end of an exchange: its cost in nano-USD (None = unpriced). Synchronous, and harmless when called again."""
+        if x.outcome:
+            return x.cost
+        error = error or x.error
+        self.attempts.abandon(x, "cancelled" if outcome == "cancelled" else "failed")
+        if x.ends and x.ends[-1].outcome == "failed" and outcome == "completed":
+            outcome = "failed"
+        if outcome == "completed" and x.cache_status in ("hit", "shared"):
+            outcome = "cached"
+        x.outcome = outcome
+        x.cost = self._spent(x)
+        record = self._record(x, outcome, error)
+        self.accounts.settle(x.hold, record)
+        self.decisions.put(x)
+        self.telemetry.request(x, record)
+        return x.cost
+
+    def _spent(self, x: Exchange) -> int | None:
+        total = 0
+        for end in x.ends:
+            if end.cost is None:
+                return None
+            total += end.cost
+        return total
+
+    def _record(self, x: Exchange, outcome: str, error: GatewayError | None) -> UsageRecord:
+        last = x.ends[-1] if x.ends else None
+        attempt = x.answered_by
+        backend = x.backend
+        usage = last.usage if last is not None else (x.shared_usage or NOTHING)
+        now = time.monotonic()
+        if x.cache_status == "shared" and outcome == "cached":
+            x.saved = _saved(x)
+        return UsageRecord(
+            id=x.id,
+            started_at_us=x.started_us,
+            ended_at_us=self.accounts.now_us(),
+            team_id=x.principal.team_id,
+            key_id=x.principal.key_id,
+            org_id=x.principal.org_id,
+            route=x.route.name,
+            backend=last.backend if last is not None else (backend.name if backend is not None else ""),
+            vendor=last.vendor if last is not None else "",
+            model=last.model if last is not None else "",
+            price_id=last.price_id if last is not None else "",
+            outcome=outcome,
+            cost=x.cost,
+            usage=usage,
+            charges=x.hold.charges if x.hold is not None else (),
+            attempts=tuple(x.ends),
+            streamed=x.request.stream,
+            surface=x.surface,
+            tag=x.tag,
+            provider_id=last.provider_id if last is not None else "",
+            error=(error.code or "") if error is not None else (last.error if last is not None and outcome == "failed" else ""),
+            status=error.status if error is not None else (499 if outcome == "cancelled" else 200),
+            saved=x.saved,
+            ttft_ms=None if attempt is None or attempt.meter.first_at is None else round((attempt.meter.first_at - x.started) * 1000),
+            duration_ms=round((now - x.started) * 1000),
+        )
+
+
+def may_use(principal: Principal, route: Route, catalog: Catalog) -> bool:
+    """A key's allow-list holds route names or upstream names; a route is usable when it or one of its backends is listed."""
+    allowed = principal.models
+    if allowed is None or route.name in allowed:
+        return True
+    return any(catalog.backends[name].model in allowed for name in route.backends)
+
+
+def objective(headers: Mapping[bytes, bytes], name: bytes, default: float | None) -> float | None:
+    """Milliseconds from a request header, else the route's own."""
+    raw = headers.get(name)
+    if raw is None:
+        return default
+    try:
+        value = float(raw)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 86_400_000:
+        raise InvalidRequest(f"The header {name.decode()} must be a number of milliseconds between 0 and 86400000.", param=name.decode())
+    return value
+
+
+def _follow(x: Exchange, frame: Frame) -> None:
+    x.committed = True
+    for event in frame.events:
+        if type(event) is Metered:
+            x.shared_usage = event.usage
+
+
+def _saved(x: Exchange) -> int:
+    """What the shared answer would have cost on the route's cheapest priced backend; 0 where nothing is known."""
+    if x.shared_usage is None:
+        return 0
+    prices = [x.catalog.backends[name].price for name in x.route.backends]
+    return min((cost(price, x.shared_usage) for price in prices if price is not None), default=0)

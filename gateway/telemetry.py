@@ -1,0 +1,285 @@
+"""Every metric, span and log field name in one file; the logging sink that redacts; the counters behind /metrics.
+
+Counters are plain numbers in the worker: a request costs a few dictionary operations. Each worker leaves its numbers in the state
+folder once a second, so that any worker can answer a scrape for all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from gateway.exchange import Exchange
+from gateway.money.records import UsageRecord
+from providers.signers import secrets
+
+LATENCY_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+# name -> (kind, help, labels). The documentation test reads this table.
+METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "tollway_requests_total": ("counter", "Accepted requests by how they ended.", ("route", "backend", "outcome")),
+    "tollway_refusals_total": ("counter", "Requests answered with an error before they were accepted.", ("code",)),
+    "tollway_attempts_total": ("counter", "Calls to backends by how they ended.", ("backend", "outcome", "error")),
+    "tollway_cost_nanousd_total": ("counter", "Spend in nano-USD.", ("route", "backend")),
+    "tollway_saved_nanousd_total": ("counter", "What cache hits did not cost, in nano-USD.", ("route",)),
+    "tollway_tokens_total": ("counter", "Tokens by class.", ("route", "backend", "class")),
+    "tollway_cache_total": ("counter", "Cacheable requests by what the response cache said.", ("result",)),
+    "tollway_faults_total": ("counter", "Our own errors, each with a trace in the log.", ("kind",)),
+    "tollway_time_to_first_token_seconds": ("histogram", "From admission to the first event that carries something.", ("route", "backend")),
+    "tollway_request_duration_seconds": ("histogram", "From admission to the end.", ("route", "backend")),
+    "tollway_in_flight": ("gauge", "Requests being served.", ()),
+    "tollway_ready": ("gauge", "1 when this gateway takes requests.", ()),
+    "tollway_journal_bytes": ("gauge", "Size of the journals on disk.", ()),
+    "tollway_ledger_queue_rows": ("gauge", "Settled requests not yet in SQL.", ()),
+    "tollway_ledger_lag_seconds": ("gauge", "Age of the oldest settled request not yet in SQL.", ()),
+    "tollway_leased_nanousd": ("gauge", "Budget money held by leases of the workers.", ()),
+    "tollway_snapshot_age_seconds": ("gauge", "Since keys, budgets and prices were last known to be current.", ()),
+    "tollway_cache_degraded": ("gauge", "1 while Redis is out of use.", ()),
+    "tollway_clock_offset_seconds": ("gauge", "Database clock minus this machine's.", ()),
+}
+
+LOG_FIELDS = ("time", "event", "id", "team", "key", "route", "backend", "outcome", "status", "attempts", "cache", "cost_nanousd", "prompt_tokens", "completion_tokens", "ttft_ms", "duration_ms", "error")
+
+
+class Line(msgspec.Struct, omit_defaults=False):
+    """The access log's line: one per accepted request."""
+
+    time: float
+    id: str
+    team: str
+    key: str
+    route: str
+    backend: str
+    outcome: str
+    status: int
+    attempts: int
+    cache: str
+    cost_nanousd: int | None
+    prompt_tokens: int
+    completion_tokens: int
+    ttft_ms: int | None
+    duration_ms: int
+    error: str
+    event: str = "request"
+
+
+class Sink:
+    """The one place where log text leaves the process: buffered, and with every known secret taken out."""
+
+    KEY = re.compile(r"tw-[A-Za-z0-9_]{12}-[A-Za-z0-9_]+")
+    MAX_BUFFER = 256 * 1024  # bytes; beyond it a write flushes at once
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        self.lines: list[str] = []
+        self.size = 0
+
+    def write(self, text: str) -> None:
+        self.lines.append(text)
+        self.size += len(text)
+        if self.size > self.MAX_BUFFER:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self.lines:
+            return
+        text = "".join(self.lines)
+        self.lines.clear()
+        self.size = 0
+        self.stream.write(redact(text))
+        self.stream.flush()
+
+
+def redact(text: str) -> str:
+    """Text without our keys' secrets and without any provider credential."""
+    text = Sink.KEY.sub(lambda match: match[0][:15] + "-***", text)
+    for secret in secrets():
+        if secret in text:
+            text = text.replace(secret, "***")
+    return text
+
+
+sink = Sink(sys.stderr)
+
+
+class _ToSink(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+
+
+def setup_logging(level: str, form: str) -> None:
+    """Once per process: structlog and the standard library's loggers both write to the sink, one JSON object a line."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    renderer: Any = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", key="time"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sink),  # type: ignore[arg-type]
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [_ToSink()]
+    root.setLevel(max(number, logging.WARNING))  # libraries speak at warning and above
+
+
+class Numbers(msgspec.Struct):
+    """A worker's counters: name -> label values -> number; histograms keep bin counts and a sum."""
+
+    counters: dict[str, dict[tuple[str, ...], int]] = {}
+    histograms: dict[str, dict[tuple[str, ...], list[float]]] = {}
+    gauges: dict[str, float] = {}
+
+    def add(self, name: str, labels: tuple[str, ...], amount: int = 1) -> None:
+        series = self.counters.setdefault(name, {})
+        series[labels] = series.get(labels, 0) + amount
+
+    def observe(self, name: str, labels: tuple[str, ...], seconds: float) -> None:
+        series = self.histograms.setdefault(name, {})
+        bins = series.get(labels)
+        if bins is None:
+            bins = series[labels] = [0.0] * (len(LATENCY_BOUNDS_S) + 2)
+        bins[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        bins[-1] += seconds
+
+    def merge(self, other: Numbers) -> None:
+        for name, series in other.counters.items():
+            for labels, amount in series.items():
+                self.add(name, tuple(labels), amount)
+        for name, bins_of in other.histograms.items():
+            mine = self.histograms.setdefault(name, {})
+            for labels, bins in bins_of.items():
+                known = mine.get(tuple(labels))
+                mine[tuple(labels)] = list(bins) if known is None else [a + b for a, b in zip(known, bins, strict=True)]
+        for name, value in other.gauges.items():
+            self.gauges[name] = self.gauges.get(name, 0.0) + value
+
+
+class Telemetry:
+    """A worker's metrics and access log. `gauges` is asked once a second for values that are read, not counted."""
+
+    def __init__(self, folder: Path, worker: str) -> None:
+        self.numbers = Numbers()
+        self.folder = folder
+        self.file = folder / f"worker-{worker}.msgpack"
+        self.gauges: Callable[[], dict[str, float]] = dict
+        self.log = structlog.get_logger("tollway")
+        self._encode = msgspec.json.Encoder().encode
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def request(self, x: Exchange, record: UsageRecord) -> None:
+        """One settled request: counters and a log line, about 5 microseconds."""
+        numbers = self.numbers
+        where = (record.route, record.backend)
+        numbers.add("tollway_requests_total", (*where, record.outcome))
+        if record.cost:
+            numbers.add("tollway_cost_nanousd_total", where, record.cost)
+        if record.saved:
+            numbers.add("tollway_saved_nanousd_total", (record.route,), record.saved)
+        usage = record.usage
+        if record.outcome != "cached":
+            for name, count in (("input", usage.input), ("cache_read", usage.cache_read), ("output", usage.output), ("reasoning", usage.reasoning)):
+                if count:
+                    numbers.add("tollway_tokens_total", (*where, name), count)
+        for end in record.attempts:
+            numbers.add("tollway_attempts_total", (end.backend, end.outcome, end.error))
+        if x.cache_status:
+            numbers.add("tollway_cache_total", (x.cache_status,))
+        if record.ttft_ms is not None:
+            numbers.observe("tollway_time_to_first_token_seconds", where, record.ttft_ms / 1000)
+        numbers.observe("tollway_request_duration_seconds", where, record.duration_ms / 1000)
+        line = Line(
+            time=record.ended_at_us / 1e6,
+            id=str(record.id),
+            team=x.principal.team,
+            key=x.principal.key_public,
+            route=record.route,
+            backend=record.backend,
+            outcome=record.outcome,
+            status=record.status,
+            attempts=len(record.attempts),
+            cache=x.cache_status,
+            cost_nanousd=record.cost,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            ttft_ms=record.ttft_ms,
+            duration_ms=record.duration_ms,
+            error=record.error,
+        )
+        sink.write(self._encode(line).decode() + "\n")
+
+    def refusal(self, code: str) -> None:
+        self.numbers.add("tollway_refusals_total", (code,))
+
+    def fault(self, where: str, error: BaseException) -> None:
+        """An error of ours: counted and logged with its trace."""
+        self.numbers.add("tollway_faults_total", (type(error).__name__,))
+        self.log.error("fault", where=where, exc_info=error)
+
+    def tick(self) -> None:
+        """Once a second: flush the log, leave the numbers where a scrape of any worker finds them."""
+        sink.flush()
+        self.numbers.gauges = self.gauges()
+        part = self.file.with_suffix(".part")
+        part.write_bytes(msgspec.msgpack.encode(self.numbers))
+        part.replace(self.file)
+
+    def exposition(self) -> bytes:
+        """All workers' numbers in the Prometheus text format."""
+        self.numbers.gauges = self.gauges()
+        total = Numbers({}, {}, {})
+        total.merge(self.numbers)
+        for path in self.folder.glob("worker-*.msgpack"):
+            if path != self.file:
+                total.merge(msgspec.msgpack.decode(path.read_bytes(), type=Numbers))
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Snapshot(total))
+        return generate_latest(registry)
+
+
+class _Snapshot(Collector):
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def collect(self) -> Iterator[Any]:
+        for name, (kind, text, labels) in METRICS.items():
+            if kind == "counter":
+                yield self._counter(name, text, labels)
+            elif kind == "histogram":
+                yield self._histogram(name, text, labels)
+            elif name in self.numbers.gauges:
+                yield GaugeMetricFamily(name, text, value=self.numbers.gauges[name])
+
+    def _counter(self, name: str, text: str, labels: Iterable[str]) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, text, labels=list(labels))
+        for values, amount in self.numbers.counters.get(name, {}).items():
+            family.add_metric(list(values), amount)
+        return family
+
+    def _histogram(self, name: str, text: str, labels: Iterable[str]) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, text, labels=list(labels))
+        for values, bins in self.numbers.histograms.get(name, {}).items():
+            running, buckets = 0.0, []
+            for bound, count in zip([*map(str, LATENCY_BOUNDS_S), "+Inf"], bins, strict=False):
+                running += count
+                buckets.append((bound, running))
+            family.add_metric(list(values), buckets=buckets, sum_value=bins[-1])
+        return family
+
+
