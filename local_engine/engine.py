@@ -1,0 +1,159 @@
+"""Continuous batching: requests of many users interleave, each step computes one token of every running sequence and some prompt.
+
+Ids in, ids out; text is the server's. Not thread-safe: one thread owns it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple
+
+import torch
+
+from local_engine.config import EngineConfig
+from local_engine.errors import BadRequest, ContextExceeded, Unavailable
+from local_engine.kv_cache import KvPool
+from local_engine.loader import Model
+from local_engine.model_runner import ModelRunner
+from local_engine.models.llama import Llama
+from local_engine.sampling import sample
+from local_engine.scheduler import Scheduler, Work
+from local_engine.sequence import Sequence
+from local_engine.wire import MAX_STOP_STRINGS, Params, Stats
+
+MAX_SEED = 2**64
+
+
+class Output(NamedTuple):
+    """One new token. `reason` is set on the last one: stop (end-of-sequence token) | length."""
+
+    id: int
+    token: int
+    reason: str | None
+
+
+class Engine:
+    def __init__(self, model: Model, config: EngineConfig) -> None:
+        torch.set_num_threads(config.thread_count)
+        self.config = config
+        self.eos_ids = model.shape.eos_ids
+        self.vocab = model.shape.vocab
+        self.pool = KvPool(model.shape, config.kv_bytes)
+        self.context_tokens = min(model.shape.context_tokens, self.pool.capacity_tokens)
+        self.scheduler = Scheduler(self.pool, config.max_sequences, config.max_prefill_tokens)
+        self.runner = ModelRunner(Llama(model.shape, model.weights), self.pool)
+        self._sequences: dict[int, Sequence] = {}
+        self._steps = self._prompt_tokens = self._output_tokens = 0
+        self._step_ms = 0.0
+
+    def add(self, id: int, prompt: list[int], params: Params, salt: str = "") -> None:
+        """Queue a request; `id` is the caller's, unique among open ones. Raises BadRequest, ContextExceeded or Unavailable (queue full)."""
+        check_params(params, self.vocab)
+        limit = limit_tokens(len(prompt), params, self.context_tokens)
+        if not all(0 <= token < self.vocab for token in prompt):
+            raise BadRequest(f"token ids must be in [0, {self.vocab})", param="prompt")
+        if len(self.scheduler.waiting) >= self.config.max_waiting:
+            raise Unavailable(f"{self.config.max_waiting} requests wait already", retry_after_s=self.config.retry_after_s)
+        self._sequences[id] = sequence = Sequence(id, prompt, params, limit, salt)
+        self.scheduler.add(sequence)
+
+    def abort(self, id: int) -> None:
+        """Forget a request and free what it holds; nothing happens if it ended already."""
+        sequence = self._sequences.pop(id, None)
+        if sequence is not None:
+            self.scheduler.remove(sequence)
+
+    def step(self) -> list[Output]:
+        """Schedule -> run -> sample -> emit."""
+        started = time.monotonic()
+        work = self.scheduler.schedule()
+        logits = self.runner.run(work)
+        tokens = sample(logits, [w.sequence for w in work if w.samples], self.eos_ids)
+        outputs = self._emit(work, tokens)
+        self._step_ms = (time.monotonic() - started) * 1000
+        return outputs
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._sequences)
+
+    @property
+    def stats(self) -> Stats:
+        return Stats(
+            state="ready",
+            waiting=len(self.scheduler.waiting),
+            running=len(self.scheduler.running),
+            outstanding_prefill_tokens=self.scheduler.outstanding_prefill_tokens,
+            kv_bytes_used=self.pool.used_bytes,
+            kv_bytes_cap=self.pool.cap_bytes,
+            steps=self._steps,
+            step_ms=self._step_ms,
+            prompt_tokens=self._prompt_tokens,
+            output_tokens=self._output_tokens,
+            preemptions=self.scheduler.preemptions,
+        )
+
+    def _emit(self, work: list[Work], tokens: list[int]) -> list[Output]:
+        outputs: list[Output] = []
+        fresh = iter(tokens)
+        for sequence, count, samples in work:
+            self._prompt_tokens += count if sequence.computed < sequence.prompt_tokens else 0
+            sequence.computed += count
+            if not samples:
+                continue
+            token = next(fresh)
+            sequence.tokens.append(token)
+            reason = self._reason(sequence, token)
+            if reason is not None:
+                self.abort(sequence.id)
+            outputs.append(Output(sequence.id, token, reason))
+        self._steps += 1
+        self._output_tokens += len(tokens)
+        return outputs
+
+    def _reason(self, sequence: Sequence, token: int) -> str | None:
+        if token in self.eos_ids and not sequence.params.ignore_eos and sequence.generated > sequence.params.min_tokens:
+            return "stop"
+        return "length" if sequence.generated >= sequence.limit else None
+
+
+def limit_tokens(prompt_tokens: int, params: Params, context_tokens: int) -> int:
+    """Most tokens this request may generate. ContextExceeded with both numbers when they do not fit: nothing is ever cut silently."""
+    if prompt_tokens < 1:
+        raise BadRequest("the prompt is empty", param="prompt")
+    wanted = params.max_tokens
+    if prompt_tokens + (1 if wanted is None else wanted) > context_tokens:
+        asked = "at least 1 more" if wanted is None else f"max_tokens {wanted}"
+        raise ContextExceeded(
+            f"the prompt has {prompt_tokens} tokens and with {asked} it is over this model's context of {context_tokens} tokens", param="messages"
+        )
+    return context_tokens - prompt_tokens if wanted is None else wanted
+
+
+RANGES = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "top_k": (0, 1_000_000),
+    "min_p": (0.0, 1.0),
+    "min_tokens": (0, 1_000_000),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+
+
+def check_params(params: Params, vocab: int) -> None:
+    """BadRequest naming the first parameter that is out of range, so that a bad request never reaches a batch."""
+    for name, (low, high) in RANGES.items():
+        value = getattr(params, name)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise BadRequest(f"{name} must be from {low} to {high}, not {value}", param=name)
+    if params.max_tokens is not None and params.max_tokens < 1:
+        raise BadRequest(f"max_tokens must be at least 1, not {params.max_tokens}", param="max_tokens")
+    if params.seed is not None and not -MAX_SEED < params.seed < MAX_SEED:
+        raise BadRequest("seed must fit in 64 bits", param="seed")
+    if len(params.stop) > MAX_STOP_STRINGS or "" in params.stop:
+        raise BadRequest(f"stop takes up to {MAX_STOP_STRINGS} strings, none of them empty", param="stop")
+    for token, bias in params.logit_bias.items():
+        if not 0 <= token < vocab or not -100 <= bias <= 100:
+            raise BadRequest(f"logit_bias wants ids below {vocab} and values from -100 to 100", param="logit_bias")

@@ -1,0 +1,148 @@
+"""A model folder -> its shape and one state dict. Reads Hugging Face folders (safetensors, shards too) and GGUF files, converted once.
+
+Refuses what it cannot run rightly (rope scaling, sliding windows, other families). Knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec import Struct
+
+from local_engine.errors import ConfigError
+
+FAMILIES = {"LlamaForCausalLM": False, "Qwen2ForCausalLM": True}  # architecture: q, k and v have biases without the config saying so
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """What the arithmetic needs to know of a model; sizes in elements."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context_tokens: int
+    norm_eps: float
+    rope_theta: float
+    tied: bool
+    eos_ids: frozenset[int]
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    name: str
+    folder: Path  # holds tokenizer.json
+    shape: Shape
+    weights: Mapping[str, torch.Tensor]  # f32, by their Hugging Face names
+
+
+def load(model_dir: Path) -> Model:
+    """The model in `model_dir` (a folder, or a GGUF file). Raises ConfigError naming what is missing or not supported."""
+    folder = _folder(model_dir)
+    shape = read_shape(folder)
+    if not (folder / "tokenizer.json").exists():
+        raise ConfigError(f"{folder} has no tokenizer.json")
+    return Model(name=model_dir.stem if model_dir.is_file() else model_dir.name, folder=folder, shape=shape, weights=_weights(folder))
+
+
+def present(model_dir: Path) -> bool:
+    """Something that `load` may be tried on is there."""
+    return model_dir.is_file() or (model_dir / "config.json").exists() or any(model_dir.glob("*.gguf"))
+
+
+def read_shape(folder: Path) -> Shape:
+    """Read config.json and generation_config.json; ConfigError for what this engine would compute wrongly."""
+    config = _json(folder / "config.json")
+    family = (config.get("architectures") or ["none"])[0]
+    if family not in FAMILIES:
+        raise ConfigError(f"{folder}: architecture {family} is not supported, only {', '.join(FAMILIES)}")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise ConfigError(f"{folder}: rope scaling {kind!r} is not supported")
+    for name, allowed in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
+        if config.get(name, allowed) != allowed:
+            raise ConfigError(f"{folder}: {name} = {config[name]!r} is not supported")
+    heads = config["num_attention_heads"]
+    return Shape(
+        hidden=config["hidden_size"],
+        intermediate=config["intermediate_size"],
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        vocab=config["vocab_size"],
+        context_tokens=config["max_position_embeddings"],
+        norm_eps=config["rms_norm_eps"],
+        rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
+        tied=bool(config.get("tie_word_embeddings", False)),
+        eos_ids=_eos_ids(folder, config),
+    )
+
+
+def _eos_ids(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:
+    path = folder / "generation_config.json"
+    eos = (_json(path) if path.exists() else {}).get("eos_token_id", config.get("eos_token_id"))
+    if eos is None:
+        return frozenset()
+    return frozenset(eos if isinstance(eos, list) else [eos])
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        files = sorted({folder / name for name in _json(index)["weight_map"].values()})
+    if not files:
+        raise ConfigError(f"{folder} has no safetensors file")
+    weights: dict[str, torch.Tensor] = {}
+    for file in files:
+        weights.update(load_file(str(file)))
+    return {name: weight.float() for name, weight in weights.items()}
+
+
+def _folder(model_dir: Path) -> Path:
+    if (model_dir / "config.json").exists():
+        return model_dir
+    files = [model_dir] if model_dir.is_file() else sorted(model_dir.glob("*.gguf"))
+    if len(files) != 1:
+        raise ConfigError(f"{model_dir} has neither a config.json nor exactly one .gguf file")
+    return converted(files[0])
+
+
+def converted(source: Path) -> Path:
+    """The folder made from a GGUF file, beside it. Concurrent callers wait for the first; the folder appears whole by one rename."""
+    from local_engine.gguf_convert import convert
+
+    folder = source.with_name(f"{source.stem}.converted")
+    with source.with_name(f".{source.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(prefix=f".{source.stem}-", dir=source.parent) as work:
+                made = Path(work) / "made"
+                made.mkdir()
+                convert(source, made)
+                made.rename(folder)
+    return folder
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is missing") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} is not a JSON object")
+    return value

@@ -1,0 +1,94 @@
+"""The Llama shape (and Qwen2's, which adds biases to q, k, v): tokens of many sequences in one flat row, logits of some rows out.
+
+Everything but attention works on the flat row, so a step is one set of matrix products whoever shares it. Knows no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import linear, silu
+
+from local_engine.errors import ConfigError
+from local_engine.layers import Tensor, attend, rms_norm, rotary_table, rotate
+from local_engine.loader import Shape
+
+
+class Span(NamedTuple):
+    """Rows [start, stop) of the flat row belong to the sequence whose `buffer` already holds `past` tokens."""
+
+    start: int
+    stop: int
+    buffer: Tensor  # [layers, 2, kv_heads, capacity, head_dim]
+    past: int
+
+
+class Layer(NamedTuple):
+    norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    out: Tensor
+    out_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class Llama:
+    def __init__(self, shape: Shape, weights: Mapping[str, Tensor]) -> None:
+        try:
+            self.embedding = weights["model.embed_tokens.weight"]
+            self.norm = weights["model.norm.weight"]
+            self.head = self.embedding if shape.tied else weights["lm_head.weight"]
+            self.layers = [_layer(weights, f"model.layers.{i}.") for i in range(shape.layers)]
+        except KeyError as error:
+            raise ConfigError(f"the model's weights lack {error.args[0]}") from None
+        self.shape = shape
+        self.cos, self.sin = rotary_table(shape.context_tokens, shape.head_dim, shape.rope_theta)
+
+    def forward(self, ids: Tensor, positions: Tensor, spans: Sequence[Span], rows: Tensor) -> Tensor:
+        """ids, positions [tokens] -> logits [len(rows), vocab] of the flat rows `rows`. Writes keys and values into the spans' buffers."""
+        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
+        x = self.embedding[ids]
+        eps = self.shape.norm_eps
+        for index, layer in enumerate(self.layers):
+            x = x + self._attention(index, layer, rms_norm(x, layer.norm, eps), (cos, sin), spans)
+            gate, up = linear(rms_norm(x, layer.mlp_norm, eps), layer.gate_up).chunk(2, -1)
+            x = x + linear(silu(gate) * up, layer.down)
+        return linear(rms_norm(x[rows], self.norm, eps), self.head)
+
+    def _attention(self, index: int, layer: Layer, x: Tensor, rotary: tuple[Tensor, Tensor], spans: Sequence[Span]) -> Tensor:
+        s = self.shape
+        mixed = linear(x, layer.qkv, layer.qkv_bias).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
+        turned = rotate(mixed[:, : s.heads + s.kv_heads], *rotary)
+        q, k, v = turned[:, : s.heads], turned[:, s.heads :], mixed[:, s.heads + s.kv_heads :]
+        out = []
+        for start, stop, buffer, past in spans:
+            keys, values = buffer[index].unbind(0)
+            total = past + stop - start
+            keys[:, past:total] = k[start:stop].transpose(0, 1)
+            values[:, past:total] = v[start:stop].transpose(0, 1)
+            out.append(attend(q[start:stop], keys[:, :total], values[:, :total]))
+        return linear(torch.cat(out), layer.out, layer.out_bias)
+
+
+def _layer(weights: Mapping[str, Tensor], prefix: str) -> Layer:
+    def get(name: str) -> Tensor:
+        return weights[prefix + name]
+
+    def joined(names: Sequence[str], suffix: str) -> Tensor:
+        return torch.cat([get(name + suffix) for name in names])
+
+    qkv = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]
+    return Layer(
+        norm=get("input_layernorm.weight"),
+        qkv=joined(qkv, ".weight"),
+        qkv_bias=joined(qkv, ".bias") if f"{prefix}self_attn.q_proj.bias" in weights else None,
+        out=get("self_attn.o_proj.weight"),
+        out_bias=weights.get(f"{prefix}self_attn.o_proj.bias"),
+        mlp_norm=get("post_attention_layernorm.weight"),
+        gate_up=joined(["mlp.gate_proj", "mlp.up_proj"], ".weight"),
+        down=get("mlp.down_proj.weight"),
+    )

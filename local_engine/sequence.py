@@ -1,0 +1,31 @@
+"""One request inside the engine: its tokens and how far they are computed. Holds state; decides nothing."""
+
+from __future__ import annotations
+
+import random
+
+from local_engine.wire import Params
+
+
+class Sequence:
+    """tokens = prompt + generated. `computed` of them have keys and values; the rest is pending (1 = decode, more = prefill)."""
+
+    __slots__ = ("computed", "draws", "id", "limit", "params", "prompt_tokens", "salt", "tokens")
+
+    def __init__(self, id: int, prompt: list[int], params: Params, limit: int, salt: str = "") -> None:
+        self.id = id
+        self.tokens = list(prompt)
+        self.prompt_tokens = len(prompt)
+        self.params = params
+        self.limit = limit  # most tokens to generate
+        self.salt = salt
+        self.computed = 0
+        self.draws = random.Random(params.seed)  # noqa: S311 - one number a token: the same text for a seed, whoever shares the batch
+
+    @property
+    def pending(self) -> int:
+        return len(self.tokens) - self.computed
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_tokens
