@@ -1,0 +1,36 @@
+"""What the choice may know of a request: plain numbers and names, no message, no team and no wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+RELAXED_DEADLINE_MS = 30_000.0  # without token objectives, a deadline this far away leaves room to explore
+
+
+class Features(Struct, frozen=True, kw_only=True):
+    """One request as routing sees it.
+
+    input_tokens: expected; input_tokens_upper: a true bound. expected_output_tokens: of all choices together.
+    allowed: the key's allow-list of route and upstream model names, None = everything. labels: the backend must carry each of them.
+    budgeted: the key has a budget, so a backend without a price is out. ttft_ms, tpot_ms, deadline_ms: the route's objectives or the
+    request's own, None = no such objective.
+    """
+
+    route: str
+    dialect: str
+    input_tokens: int
+    input_tokens_upper: int
+    expected_output_tokens: int
+    max_tokens: int | None = None
+    cache_read_tokens: int = 0  # expected share of input_tokens that the vendor's prompt cache holds
+    stream: bool = False
+    needs: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    allowed: frozenset[str] | None = None
+    labels: Mapping[str, str] = {}
+    budgeted: bool = False
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    deadline_ms: float | None = None

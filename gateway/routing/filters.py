@@ -1,0 +1,131 @@
+"""Which backends may be asked at all: each rejection has a reason, and when none is left the reasons make one honest error.
+
+Two kinds: a hard reason always holds; a soft one (a guess about health or size) sets a backend aside only while others are left.
+Knows no prediction and no price beyond its being known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotReady, RateLimited, UpstreamFailed
+from gateway.routing.decision import Candidate
+from gateway.routing.features import Features
+from gateway.routing.state import BackendState
+from providers import errors as upstream
+
+# in the order they are looked at: the candidate that came furthest explains the refusal
+STATIC = ("not_allowed", "labels", "dialect", "capability", "unpriced")
+SIZE = ("context", "max_output")
+SOFT_HEALTH = ("ejected", "probing", "cooling")
+SOFT = (*SOFT_HEALTH, *SIZE)  # the order in which they are asked when nobody else is left
+MIN_RETRY_AFTER_S = 1.0
+BUSY_RETRY_AFTER_S = 1.0
+
+
+def unfit(features: Features, state: BackendState) -> str:
+    """Why this backend cannot carry the request, whatever its health: a name of STATIC or SIZE, or ""."""
+    backend = state.backend
+    allowed = features.allowed
+    if allowed is not None and backend.model not in allowed and features.route not in allowed:
+        return "not_allowed"
+    if features.labels and any(backend.labels.get(name) != value for name, value in features.labels.items()):
+        return "labels"
+    if features.unknown and backend.dialect != features.dialect:
+        return "dialect"
+    if features.needs and not features.needs <= backend.capabilities:
+        return "capability"
+    if backend.price is None and features.budgeted:
+        return "unpriced"
+    return _size(features, state)
+
+
+def _size(features: Features, state: BackendState) -> str:
+    backend = state.backend
+    wanted = features.max_tokens
+    if backend.context_tokens is not None and features.input_tokens + (1 if wanted is None else wanted) > backend.context_tokens:
+        return "context"
+    if wanted is not None and backend.max_output_tokens is not None and wanted > backend.max_output_tokens:
+        return "max_output"
+    return ""
+
+
+def unready(state: BackendState, now: float) -> str:
+    """Why a backend that could carry the request should not get it now: rate_limited, parallel or a name of SOFT_HEALTH, or ""."""
+    reason = state.health.reason(now)
+    if reason == "rate_limited":
+        return reason
+    parallel = state.backend.parallel
+    if parallel is not None and state.in_flight >= parallel:
+        return "parallel"
+    return reason
+
+
+def refusal(features: Features, states: Sequence[BackendState], candidates: Sequence[Candidate]) -> GatewayError:
+    """The error for a request that no candidate can take; states and candidates in the same order.
+
+    Static reasons give 4xx and are the same at any time; all waiting for a vendor's Retry-After gives 429 with the smallest; else 503.
+    """
+    reasons = {c.reason for c in candidates}
+    static = [reason for reason in STATIC if reason in reasons]
+    if candidates and len(reasons) == len(static):
+        return _static_refusal(features, states, static[-1])
+    waits = [c.ready_ms / 1000 for c in candidates if c.reason == "rate_limited"]
+    if waits and "parallel" not in reasons:
+        return RateLimited(
+            f"Every backend of route '{features.route}' is rate limited by its vendor; try again later.",
+            retry_after_s=max(MIN_RETRY_AFTER_S, math.ceil(min(waits))),
+        )
+    if "parallel" in reasons:
+        return NotReady(
+            f"Every backend of route '{features.route}' is at its limit of parallel requests.",
+            code="backends_busy",
+            retry_after_s=BUSY_RETRY_AFTER_S,
+        )
+    return NotReady(f"Route '{features.route}' has no backend.", code="no_backend")
+
+
+def _static_refusal(features: Features, states: Sequence[BackendState], reason: str) -> GatewayError:
+    route = features.route
+    if reason == "not_allowed":
+        return Forbidden(f"This key may not use route '{route}' nor any model behind it.", code="model_not_allowed", param="model")
+    if reason == "labels":
+        wanted = ", ".join(f"{name}={value}" for name, value in sorted(features.labels.items()))
+        return InvalidRequest(f"No backend of route '{route}' carries the labels {wanted}.", code="no_backend_with_labels")
+    if reason == "dialect":
+        names = ", ".join(features.unknown)
+        return InvalidRequest(
+            f"Unknown field(s) {names}: they can only be passed on unchanged, but route '{route}' has no "
+            f"backend that speaks {features.dialect}.",
+            code="unknown_field",
+            param=features.unknown[0],
+        )
+    if reason == "capability":
+        missing = sorted(features.needs - frozenset().union(*(s.backend.capabilities for s in states))) or sorted(features.needs)
+        return InvalidRequest(f"No backend of route '{route}' can carry: {', '.join(missing)}.", code="unsupported_value", param=missing[0])
+    return NotReady(
+        f"No backend of route '{route}' that could answer has a known price, and this key has a budget; the operator must set one.",
+        code="price_unknown",
+    )
+
+
+def exhausted(errors: Sequence[upstream.ProviderError], states: Sequence[BackendState], now: float) -> GatewayError:
+    """The error for a request whose attempts all failed. errors: of its attempts, in order, at least one; states: of the plan.
+
+    Only rate limits: 429 with the smallest Retry-After. A request at fault: its own status, of the last such error. All down: 503 with
+    Retry-After. A refused credential or an unreadable answer: 502.
+    """
+    last = errors[-1]
+    at_fault = [e for e in errors if isinstance(e, upstream.Rejected)]
+    if at_fault:
+        said = at_fault[-1]
+        return InvalidRequest(said.message, code=said.code, param=said.param, status=said.status)
+    waits = [max(0.0, s.health.ready_at(now) - now) for s in states]
+    soonest = max(MIN_RETRY_AFTER_S, math.ceil(min(waits, default=0.0)))
+    if all(isinstance(e, upstream.RateLimited | upstream.QuotaExhausted) for e in errors):
+        return RateLimited(f"Every backend tried refused for its rate limit: {last.message}", code=last.code, retry_after_s=soonest)
+    down = (upstream.Unreachable, upstream.ServerFailed, upstream.Unavailable, upstream.Cut, upstream.RateLimited, upstream.QuotaExhausted)
+    if all(isinstance(e, down) for e in errors):
+        return NotReady(f"Every backend tried failed: {last.message}", code="upstream_unavailable", retry_after_s=soonest)
+    return UpstreamFailed(f"Every backend tried failed: {last.message}", code=last.code, status=last.status)

@@ -1,0 +1,116 @@
+"""Holds what this worker knows of every backend and makes the choice for a request. Plain calls: no I/O, clock and draw passed in.
+
+Knows no wire format and no money but prices; what it has learnt survives a reload of the catalog by the backend's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.catalog import Backend, Catalog, Route
+from gateway.errors import GatewayError
+from gateway.routing.choose import Knobs, Plan, choose
+from gateway.routing.decision import Decision
+from gateway.routing.features import Features
+from gateway.routing.filters import exhausted, refusal
+from gateway.routing.retry import RetryBudget
+from gateway.routing.state import BackendState
+from gateway.settings import Routing
+from providers.errors import ProviderError
+
+PRIOR_OUTPUT_TOKENS = 256.0
+OUTPUT_MEMORY = 0.02  # weight of the newest answer in a route's mean output
+ROUTES_MOST = 10_000  # routes whose mean output is remembered
+
+
+class Choice(Struct, gc=False):
+    """plan: backends in the order to ask them, empty exactly when `refusal` is an error to raise. decision: stored either way."""
+
+    plan: Plan
+    decision: Decision
+    refusal: GatewayError | None = None
+
+
+class Router:
+    """One per worker. `retries` is the worker's one retry budget."""
+
+    def __init__(self, settings: Routing | None = None) -> None:
+        self._settings = settings or Routing()
+        self._catalog: Catalog | None = None
+        self._knobs = Knobs()
+        self._states: dict[str, BackendState] = {}
+        self._by_route: dict[str, tuple[BackendState, ...]] = {}
+        self._mean_output: dict[str, float] = {}
+        self.retries = RetryBudget(self._settings.retry_budget_share, self._settings.retry_budget_floor)
+
+    def plan(self, features: Features, route: Route, catalog: Catalog, now: float, draw: float) -> Choice:
+        """Choose among the route's backends. now: monotonic seconds. draw: uniform in [0, 1)."""
+        if catalog is not self._catalog:
+            self._adopt(catalog)
+        states = self._by_route.get(route.name)
+        if states is None:
+            states = self._by_route[route.name] = tuple(self._states[name] for name in route.backends if name in self._states)
+        plan, decision = choose(features, states, now, draw, self._knobs)
+        if plan:
+            return Choice(plan, decision)
+        return Choice(plan, decision, refusal(features, states, decision.candidates))
+
+    def state(self, backend: Backend) -> BackendState:
+        """The state behind a plan's entry; `state(b).started(now, features)` opens an attempt."""
+        state = self._states.get(backend.name)
+        if state is None:  # the catalog was swapped between the choice and this attempt
+            state = self._states[backend.name] = BackendState(backend, self._settings)
+        return state
+
+    def exhausted(self, errors: list[ProviderError], plan: Iterable[Backend], now: float) -> GatewayError:
+        """The error for a request whose attempts all failed; errors: of its attempts, in order, at least one."""
+        return exhausted(errors, [self.state(backend) for backend in plan], now)
+
+    def expected_output(self, route: str, max_tokens: int | None) -> int:
+        """Output tokens of one choice on this route: the mean of its recent answers, at most what was asked for."""
+        mean = max(1, round(self._mean_output.get(route, PRIOR_OUTPUT_TOKENS)))
+        return mean if max_tokens is None else min(mean, max_tokens)
+
+    def learn_output(self, route: str, output_tokens: int) -> None:
+        """An answer on this route is complete; tokens of one choice."""
+        mean = self._mean_output.get(route, PRIOR_OUTPUT_TOKENS)
+        if route in self._mean_output or len(self._mean_output) < ROUTES_MOST:
+            self._mean_output[route] = mean + OUTPUT_MEMORY * (output_tokens - mean)
+
+    def snapshot(self, now: float) -> list[dict[str, Any]]:
+        """One entry per backend, for the admin pages and metrics."""
+        return [
+            {
+                "backend": name,
+                "state": s.health.reason(now) or "ready",
+                "ready_in_s": round(s.health.ready_at(now) - now, 3),
+                "in_flight": s.in_flight,
+                "waiting": len(s.waiting),
+                "samples": len(s.predictor.ttft.samples),
+                "ttft95_ms": s.ttft_base_us(now) / 1000,
+                "tpot95_ms": s.predictor.tpot.q95(now) / 1000,
+            }
+            for name, s in self._states.items()
+        ]
+
+    def _adopt(self, catalog: Catalog) -> None:
+        """A new snapshot: keep the states of backends that are still the same machine, forget the rest unless still in use."""
+        states: dict[str, BackendState] = {}
+        for name, backend in catalog.backends.items():
+            old = self._states.get(name)
+            if old is not None and _same_machine(old.backend, backend):
+                old.update(backend)
+                states[name] = old
+            else:
+                states[name] = BackendState(backend, self._settings)
+        self._states = states
+        self._by_route = {}
+        self._catalog = catalog
+        self._knobs = Knobs(catalog.version, self._settings.margin, self._settings.explore_share)
+
+
+def _same_machine(a: Backend, b: Backend) -> bool:
+    return (a.vendor, a.model, a.base_url) == (b.vendor, b.model, b.base_url)
