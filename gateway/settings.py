@@ -1,136 +1,172 @@
 """Settings: frozen structs read from tollway.toml and the environment. An unknown key is an error that names it.
 
-Knows no backend's meaning (catalog.py) and reads no secret's value: those stay references, env:NAME or file:PATH.
+Knows no backend's meaning (catalog.py) and reads no secret's value: those stay references, env:NAME or file:PATH. Standard library and
+msgspec only: the supervisor imports it. Checked once, published as one JSON file by hash; workers load exactly that file.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+import difflib
+import hashlib
+import importlib.util
+import os
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+EXIT_CONFIG = 78  # sysexits' EX_CONFIG: starting again will not help
+DEFAULT_FILE = Path("tollway.toml")
+PREFIX = "TOLLWAY_"
+MAX_SOCKET_PATH = 100  # bytes; the kernel takes 107 on Linux, 103 on macOS
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+CountOrZero = Annotated[int, Meta(ge=0, le=1_000_000)]
+Bytes = Annotated[int, Meta(ge=1024, le=1024**4)]
+Seconds = Annotated[float, Meta(gt=0, le=604_800)]
+WholeSeconds = Annotated[int, Meta(ge=1, le=31_536_000)]
+Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Usd = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?$")]  # money is text until it is integer nano-USD
+Labels = Annotated[dict[str, str], Meta(max_length=64)]
+
+
+class ConfigError(Exception):
+    """A setting that cannot work. The message names the key and says what to do."""
 
 
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
-    port: int = 4000
-    workers: int = 1
-    server: str = "granian"  # granian | uvicorn
+    port: Port = 4000  # 0: a free one, which is logged
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
+    server: Literal["granian", "uvicorn"] = "granian"
     secret: tuple[str, ...] = ()  # references; the first signs, all are accepted; empty: state_dir/tollway.secret
-    drain_s: float = 30.0
-    max_body_bytes: int = 20 * 1024 * 1024
-    max_in_flight: int = 2000  # requests per worker; beyond it 503
-    keep_alive_s: float = 10.0  # a comment into a stream that is silent this long
-    stalled_client_s: float = 60.0  # a client that does not read for this long is cut
-    over_budget_status: int = 402
+    drain_s: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
+    silent_worker_s: Seconds = 10.0  # a worker without a heartbeat for this long is killed and restarted
+    max_body_bytes: Bytes = 20 * 1024 * 1024
+    max_in_flight: Count = 2000  # requests per worker; beyond it 503
+    keep_alive_s: Seconds = 10.0  # a comment into a stream that is silent this long
+    stalled_client_s: Seconds = 60.0  # a client that does not read for this long is cut
+    over_budget_status: Literal[402, 429] = 402
 
 
 class Storage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    state_dir: str = ".tollway"
+    state_dir: Name = ".tollway"
+    models_dir: str = ""  # empty: TOLLWAY_MODELS, else state_dir/models
     database_url: str = ""  # empty: SQLite in state_dir
     redis_url: str = ""  # empty: in-process
-    pool_size: int = 5
+    pool_size: Annotated[int, Meta(ge=1, le=1000)] = 5
 
 
 class Money(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    tick_s: float = 0.25
-    near_coalesce_s: float = 0.005
-    recall_wait_s: float = 0.6
-    refusal_memory_s: float = 0.1
-    idle_return_s: float = 5.0
-    heartbeat_s: float = 5.0
-    adopt_scan_s: float = 5.0
-    batch_rows: int = 500
-    queue_rows: int = 10_000
-    fsync: str = "process"  # process | power
-    segment_bytes: int = 16 * 1024 * 1024
-    journal_max_bytes: int = 1024 * 1024 * 1024
-    retain_s: float = 600.0
+    tick_s: Seconds = 0.25
+    near_coalesce_s: Seconds = 0.005
+    recall_wait_s: Seconds = 0.6
+    refusal_memory_s: Seconds = 0.1
+    idle_return_s: Seconds = 5.0
+    heartbeat_s: Seconds = 5.0
+    adopt_scan_s: Seconds = 5.0
+    batch_rows: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    queue_rows: Count = 10_000
+    fsync: Literal["process", "power"] = "process"
+    segment_bytes: Bytes = 16 * 1024 * 1024
+    journal_max_bytes: Bytes = 1024 * 1024 * 1024
+    retain_s: Seconds = 600.0
 
 
 class CacheSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: bool = True
-    ttl_s: int = 3600
-    max_entries: int = 10_000  # in-process form
-    max_bytes: int = 64 * 1024 * 1024  # in-process form
-    max_answer_bytes: int = 1024 * 1024  # a larger answer is not stored
-    redis_timeout_s: float = 0.05
+    ttl_s: WholeSeconds = 3600
+    max_entries: Count = 10_000  # in-process form
+    max_bytes: Bytes = 64 * 1024 * 1024  # in-process form
+    max_answer_bytes: Bytes = 1024 * 1024  # a larger answer is not stored
+    redis_timeout_s: Seconds = 0.05
 
 
 class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    margin: float = 0.8
-    explore_share: float = 0.03
-    retry_budget_share: float = 0.2
-    retry_budget_floor: int = 30
-    eject_after: int = 3
-    eject_s: float = 5.0
-    eject_cap_s: float = 80.0
-    decisions_keep_days: int = 14
-    decisions_queue: int = 10_000
+    margin: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    explore_share: Share = 0.03
+    retry_budget_share: Share = 0.2
+    retry_budget_floor: CountOrZero = 30
+    eject_after: Count = 3
+    eject_s: Seconds = 5.0
+    eject_cap_s: Seconds = 80.0
+    decisions_keep_days: Annotated[int, Meta(ge=1, le=3650)] = 14
+    decisions_queue: Count = 10_000
 
 
 class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    max_connections: int = 1000
-    max_answer_bytes: int = 64 * 1024 * 1024
-    max_event_bytes: int = 4 * 1024 * 1024
-    keepalive_s: float = 30.0
+    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    max_answer_bytes: Bytes = 64 * 1024 * 1024
+    max_event_bytes: Bytes = 4 * 1024 * 1024
+    keepalive_s: Seconds = 30.0
 
 
 class LocalEngine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    threads: int = 0  # 0: cores - 1, at least 1
-    max_sequences: int = 16
-    max_waiting: int = 256
+    threads: Annotated[int, Meta(ge=0, le=1024)] = 0  # 0: cores - 1, at least 1
+    max_sequences: Annotated[int, Meta(ge=1, le=4096)] = 16
+    max_waiting: Count = 256
     precision: str = "f32"
+    fetch: bool = True  # download a known model that is not there yet, while the gateway serves
 
 
 class Logging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    level: str = "info"
-    format: str = "json"  # json | text
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
 
 
 class PriceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """USD per million tokens, as decimal strings; missing is not zero."""
 
-    input: str
-    output: str
-    cache_read: str | None = None
-    cache_write_5m: str | None = None
-    cache_write_1h: str | None = None
-    reasoning: str | None = None
-    input_audio: str | None = None
-    output_audio: str | None = None
-    per_request: str | None = None  # USD
+    input: Usd
+    output: Usd
+    cache_read: Usd | None = None
+    cache_write_5m: Usd | None = None
+    cache_write_1h: Usd | None = None
+    reasoning: Usd | None = None
+    input_audio: Usd | None = None
+    output_audio: Usd | None = None
+    per_request: Usd | None = None  # USD
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    vendor: str
-    model: str
+    name: Name
+    vendor: Name
+    model: Name
     api_key: str = ""
     base_url: str = ""
     price: PriceSettings | None = None
-    hourly_usd: str | None = None
+    hourly_usd: Usd | None = None
     capabilities: tuple[str, ...] | None = None  # None: the vendor row's
-    context_tokens: int | None = None
-    max_output_tokens: int | None = None
-    token_factor: float | None = None
-    parallel: int | None = None
-    labels: dict[str, str] = {}
-    ttft_prior_ms: float | None = None
-    tpot_prior_ms: float | None = None
-    connect_s: float = 5.0
-    first_byte_s: float = 60.0
-    idle_s: float = 60.0
+    context_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    token_factor: Annotated[float, Meta(gt=0, le=100)] | None = None
+    parallel: Count | None = None
+    labels: Labels = {}
+    ttft_prior_ms: Milliseconds | None = None
+    tpot_prior_ms: Milliseconds | None = None
+    connect_s: Seconds = 5.0
+    first_byte_s: Seconds = 60.0
+    idle_s: Seconds = 60.0
     script: str = ""  # vendor "scripted" only: the script's text or file:PATH
 
 
 class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    name: str
+    name: Name
     backends: tuple[str, ...]
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    deadline_ms: float | None = None
-    cache: str = "deterministic"
-    cache_ttl_s: int | None = None
-    max_attempts: int = 3
-    labels: dict[str, str] = {}
+    ttft_ms: Milliseconds | None = None
+    tpot_ms: Milliseconds | None = None
+    deadline_ms: Milliseconds | None = None
+    cache: Literal["deterministic", "always", "never"] = "deterministic"
+    cache_ttl_s: WholeSeconds | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=20)] = 3
+    labels: Labels = {}
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,3 +180,271 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     logging: Logging = field(default_factory=Logging)
     backends: tuple[BackendSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
+
+    @property
+    def state(self) -> Path:
+        return Path(self.storage.state_dir)
+
+    @property
+    def models(self) -> Path:
+        """Where model folders lie."""
+        return Path(self.storage.models_dir) if self.storage.models_dir else self.state / "models"
+
+    def socket(self, backend: str) -> Path:
+        """The Unix socket of a local backend's engine."""
+        return self.state / f"engine-{backend}.sock"
+
+    @property
+    def hash(self) -> str:
+        """Names this content: the same settings have the same hash."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+
+
+def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """The checked settings of a file (None: ./tollway.toml where there is one) and the environment. Raises ConfigError."""
+    raw = _read(path)
+    if "backends" not in raw and "routes" not in raw:
+        raw |= default_backends()
+    _refuse_unknown(raw, Settings, "")
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and "__" in name:
+            _override(raw, name, environ[name])
+    if environ.get("TOLLWAY_MODELS"):
+        raw.setdefault("storage", {}).setdefault("models_dir", environ["TOLLWAY_MODELS"])
+    try:
+        settings = msgspec.convert(raw, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), raw)) from None
+    _check(settings)
+    return settings
+
+
+def default_backends() -> dict[str, Any]:
+    """What serves when no backend is configured: the small local model where its libraries are installed, else a scripted stand-in."""
+    price = {"input": "0.02", "output": "0.06"}
+    if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("transformers") is not None:
+        backend = {"name": "smol", "vendor": "local", "model": "smollm2-135m", "price": price}
+    else:
+        backend = {"name": "scripted", "vendor": "scripted", "model": "scripted", "price": price}
+    return {"backends": [backend], "routes": [{"name": "assistant", "backends": [backend["name"]]}]}
+
+
+def check_vendors(settings: Settings, known: Collection[str]) -> None:
+    """Raises ConfigError for a backend whose vendor is not among `known`."""
+    for backend in settings.backends:
+        if backend.vendor not in known:
+            raise ConfigError(f'backends.{backend.name}.vendor: "{backend.vendor}" is unknown.{_nearest(backend.vendor, known)}')
+
+
+def publish(settings: Settings, state_dir: Path) -> Path:
+    """Write the settings as one file named by their hash and point `current` at it. The file's path."""
+    path = write_settings(settings, state_dir)
+    point_current(path)
+    return path
+
+
+def write_settings(settings: Settings, state_dir: Path) -> Path:
+    """settings-<hash>.json, 0600, whole or not at all."""
+    path = state_dir / f"settings-{settings.hash}.json"
+    part = state_dir / f".settings-{os.getpid()}.part"
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(settings))
+    part.replace(path)
+    return path
+
+
+def point_current(path: Path) -> None:
+    """Let `current` name this file; the one it named before stays, for a worker that is just starting; older ones go."""
+    current = path.parent / "current"
+    before = current.readlink().name if current.is_symlink() else ""
+    part = path.parent / f".current-{os.getpid()}.part"
+    part.unlink(missing_ok=True)
+    part.symlink_to(path.name)
+    part.replace(current)
+    for old in path.parent.glob("settings-*.json"):
+        if old.name not in (path.name, before):
+            old.unlink(missing_ok=True)
+
+
+def load_published(path: Path) -> Settings:
+    """Settings that were published: checked then, so only decoded here. Raises ConfigError for a file of another version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Settings)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{path} does not hold published settings ({error}): start with `tollway serve`.") from None
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        if not DEFAULT_FILE.exists():
+            return {}
+        path = DEFAULT_FILE
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}.") from None
+
+
+def _fields(kind: type[Struct]) -> dict[str, Any]:
+    return {info.name: info.type for info in msgspec.structs.fields(kind)}
+
+
+def _struct_in(kind: Any) -> type[Struct] | None:
+    """The struct inside a field's type: itself, optional, or repeated."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return kind
+    found = [_struct_in(part) for part in getattr(kind, "__args__", ())]
+    return next((part for part in found if part is not None), None)
+
+
+def _refuse_unknown(raw: Any, kind: type[Struct], where: str) -> None:
+    """Walk tables as the structs are laid out; the first name that no struct has is the error."""
+    if not isinstance(raw, dict):
+        return  # a wrong type, which msgspec names
+    known = _fields(kind)
+    for name, value in raw.items():
+        if name not in known:
+            raise ConfigError(f"{where}{name}: unknown setting.{_nearest(name, known)}")
+        inner = _struct_in(known[name])
+        if inner is None:
+            continue
+        for row in value if isinstance(value, list) else [value]:
+            label = f".{row['name']}" if isinstance(value, list) and isinstance(row, dict) and "name" in row else ""
+            _refuse_unknown(row, inner, f"{where}{name}{label}.")
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
+    return f' Did you mean "{close[0]}"?' if close else f" Known: {', '.join(sorted(known))}."
+
+
+def _override(raw: dict[str, Any], name: str, text: str) -> None:
+    """One TOLLWAY_SECTION__KEY into the tables; TOLLWAY_BACKENDS__NAME__KEY reaches a named row, with dashes as underscores."""
+    parts = name[len(PREFIX) :].lower().split("__")
+    table = raw
+    kind: type[Struct] = Settings
+    for depth, part in enumerate(parts):
+        known = _fields(kind)
+        if part not in known:
+            raise ConfigError(f"{name}: unknown setting.{_nearest(part, known)}")
+        inner = _struct_in(known[part])
+        if inner is None:
+            if depth + 1 < len(parts):
+                raise ConfigError(f"{name}: {'.'.join(parts[: depth + 1])} is a single value.")
+            table[part] = _from_text(name, text, known[part])
+            return
+        kind = inner
+        below = table.get(part)
+        if part in ("backends", "routes"):
+            row = parts[depth + 1] if depth + 1 < len(parts) else ""
+            table = _row(name, below or [], row)
+            del parts[depth + 1]
+        else:
+            table = table.setdefault(part, {}) if below is None else below
+    raise ConfigError(f"{name}: names a table; add one of its keys: {', '.join(_fields(kind))}.")
+
+
+def _row(name: str, rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    names = {re.sub(r"[^a-z0-9]", "_", str(row.get("name", "")).lower()): row for row in rows}
+    if wanted not in names:
+        raise ConfigError(
+            f'{name}: no row is named "{wanted}"; the environment changes rows of the file, it adds none.{_nearest(wanted, names)}'
+        )
+    return names[wanted]
+
+
+def _from_text(name: str, text: str, kind: Any) -> Any:
+    """An environment value in its setting's type: lists are separated by commas, tables are a=b,c=d."""
+    value: Any = text
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if "tuple" in str(kind):
+        value = words
+    elif "dict" in str(kind):
+        value = {key: rest for key, _, rest in (word.partition("=") for word in words)}
+    try:
+        return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{name}: {_lower(str(error))}, not {text!r}.") from None
+
+
+def _explain(message: str, raw: Mapping[str, Any]) -> str:
+    """msgspec's "Expected `int`, got `str` - at `$.server.port`" with the key first, rows by name, and without echoing values."""
+    said, _, path = message.partition(" - at `$.")
+    path = path.rstrip("`")
+    found = re.match(r"(backends|routes)\[(\d*|\.\.\.)\](.*)", path)
+    if found is not None:
+        path = found[1] + _wrong_row(raw, found[1]) + found[3]
+    missing = re.match(r"Object missing required field `(\w+)`", said)
+    if missing is not None:
+        return f"{path}.{missing[1]}: is required."
+    hint = ' Write money as a string of decimal digits: "0.15".' if re.search(r"\.price\.|hourly_usd", path) else ""
+    return f"{path}: {_lower(said)}.{hint}"
+
+
+def _wrong_row(raw: Mapping[str, Any], table: str) -> str:
+    """msgspec does not say which row of a list it means: try them one by one."""
+    kind = BackendSettings if table == "backends" else RouteSettings
+    for position, row in enumerate(raw[table]):
+        try:
+            msgspec.convert(row, kind)
+        except msgspec.ValidationError:
+            named = isinstance(row, dict) and isinstance(row.get("name"), str)
+            return f".{row['name']}" if named else f"[{position}]"
+    return ""
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:].replace("`", "")
+
+
+def _refuse(key: str, message: str) -> NoReturn:
+    raise ConfigError(f"{key}: {message}")
+
+
+def _check(settings: Settings) -> None:
+    """What types cannot say: references between tables, and secrets that must not stand in a file."""
+    for position, reference in enumerate(settings.server.secret):
+        _check_reference(f"server.secret[{position}]", reference)
+    _unique("backends", [backend.name for backend in settings.backends])
+    _unique("routes", [route.name for route in settings.routes])
+    for backend in settings.backends:
+        _check_backend(backend, settings.socket(backend.name))
+    names = {backend.name for backend in settings.backends}
+    for route in settings.routes:
+        if not route.backends:
+            _refuse(f"routes.{route.name}.backends", "name at least one backend.")
+        _unique(f"routes.{route.name}.backends", list(route.backends))
+        for name in route.backends:
+            if name not in names:
+                _refuse(f"routes.{route.name}.backends", f'"{name}" is not a backend.{_nearest(name, names)}')
+
+
+def _check_backend(backend: BackendSettings, socket: Path) -> None:
+    key = f"backends.{backend.name}"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", backend.name):
+        _refuse(f"{key}.name", "use letters, digits, dots, dashes and underscores.")
+    if backend.hourly_usd is not None:
+        _refuse(f"{key}.hourly_usd", "is not supported yet; give a price per million tokens: price = { input = ..., output = ... }.")
+    if backend.api_key:
+        _check_reference(f"{key}.api_key", backend.api_key)
+    if backend.base_url and not re.match(r"https?://[^/\s]+", backend.base_url):
+        _refuse(f"{key}.base_url", "must begin with http:// or https:// and a host.")
+    if backend.vendor == "local" and len(os.fsencode(socket)) > MAX_SOCKET_PATH:
+        _refuse("storage.state_dir", f"the engine's socket {socket} would be longer than {MAX_SOCKET_PATH} bytes; choose a shorter folder.")
+    if backend.script and backend.vendor != "scripted":
+        _refuse(f"{key}.script", 'is for backends of the vendor "scripted" only.')
+
+
+def _check_reference(key: str, value: str) -> None:
+    """The value itself is never repeated: it may be a secret."""
+    if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+", value):
+        _refuse(key, "must be a reference, env:NAME or file:PATH, never the secret itself.")
+
+
+def _unique(key: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            _refuse(key, f'"{name}" is named twice.')
