@@ -63,6 +63,11 @@ class Storage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redis_url: str = ""  # empty: in-process
     pool_size: Annotated[int, Meta(ge=1, le=1000)] = 5
 
+    @property
+    def models_path(self) -> Path:
+        """Where model folders lie."""
+        return Path(self.models_dir) if self.models_dir else Path(self.state_dir) / "models"
+
 
 class Money(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tick_s: Seconds = 0.25
@@ -184,11 +189,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def state(self) -> Path:
         return Path(self.storage.state_dir)
-
-    @property
-    def models(self) -> Path:
-        """Where model folders lie."""
-        return Path(self.storage.models_dir) if self.storage.models_dir else self.state / "models"
 
     def socket(self, backend: str) -> Path:
         """The Unix socket of a local backend's engine."""

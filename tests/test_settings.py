@@ -178,9 +178,9 @@ def test_names_without_two_underscores_are_not_settings(tmp_path: Path) -> None:
 
 def test_where_models_lie(tmp_path: Path) -> None:
     path = written(tmp_path, HOSTED)
-    assert load(path, {}).models == Path(".tollway/models")
-    assert load(path, {"TOLLWAY_MODELS": "/m"}).models == Path("/m")
-    assert load(path, {"TOLLWAY_MODELS": "/m", "TOLLWAY_STORAGE__MODELS_DIR": "/n"}).models == Path("/n")
+    assert load(path, {}).storage.models_path == Path(".tollway/models")
+    assert load(path, {"TOLLWAY_MODELS": "/m"}).storage.models_path == Path("/m")
+    assert load(path, {"TOLLWAY_MODELS": "/m", "TOLLWAY_STORAGE__MODELS_DIR": "/n"}).storage.models_path == Path("/n")
 
 
 def test_a_socket_path_that_the_kernel_would_cut(tmp_path: Path) -> None:
