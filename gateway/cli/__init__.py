@@ -1,1 +1,49 @@
-"""The `tollway` command, one file per noun."""
+"""The `tollway` command: one file per noun, named here by import string so that a command loads only what it needs.
+
+Knows no command's meaning. `settings()` is how a command reads the configuration that `--config` and the environment give.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from gateway.settings import EXIT_CONFIG, ConfigError, Settings, load
+
+app = App(name="tollway", help="Self-hosted inference gateway and cost router.")
+
+app.command("gateway.cli.serve:serve", help="Serve until told to stop.")
+app.command("gateway.cli.demo:demo", help="A gateway with scripted backends, a little traffic and its report.")
+app.command("gateway.cli.check:check", help="Configuration, database, backends and prices: what would not work, and why.")
+app.command("gateway.cli.models:app", name="models", help="Models on this machine, for backends of the vendor `local`.")
+
+_chosen: list[Path | None] = [None]
+
+
+def settings() -> Settings:
+    """The checked settings of this call. Raises ConfigError, which `main` tells the user."""
+    return load(_chosen[0], os.environ)
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Annotated[Path | None, Parameter(help="Settings file; without it ./tollway.toml where there is one.")] = None,
+) -> object:
+    _chosen[0] = config
+    return app(tokens)
+
+
+def main() -> None:
+    """Run one command; a setting that cannot work is one line on stderr and exit status 78."""
+    try:
+        app.meta()
+    except ConfigError as error:
+        print(f"tollway: {error}", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)
+    except KeyboardInterrupt:
+        sys.exit(130)

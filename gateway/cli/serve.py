@@ -1,0 +1,13 @@
+"""`tollway serve`: hand the checked settings to the supervisor."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway.cli import settings
+from gateway.supervisor import run
+
+
+def serve() -> None:
+    """Serve until told to stop: SIGTERM or Ctrl-C drains, a second one hurries, SIGHUP reads the settings again."""
+    sys.exit(run(settings))
