@@ -1,0 +1,184 @@
+"""What may be cached, under which key, and what is stored: an exact response cache for whole, complete answers.
+
+Knows no store (store.py) and no request in flight (flights.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from gateway.catalog import Route
+from providers.types import Failed, Finished, Frame, Metered, ReasoningDelta, Request, StoredEvent, TextDelta, ToolCallDelta, Usage
+
+VERSION = b"1"  # raised with every change of the key, of an entry's shape or of the events' meaning
+NOT_IN_KEY = frozenset({"model", "stream", "stream_options", "user"})  # the route stands for the model; the rest does not change the answer
+KEY_MOST_BYTES = 1024 * 1024  # a larger body is not hashed on the event loop, so not cached
+EVENT_BYTES = 64  # charged per event beside its text
+CUT_REASONS = frozenset({"error"})  # vendors' words for an answer that did not come to its end
+
+
+class Policy(Struct, frozen=True):
+    """read: a stored answer, or one in flight, may serve this request. write: its answer may be stored. max_age_s: of a stored answer."""
+
+    read: bool = False
+    write: bool = False
+    max_age_s: float | None = None
+
+
+class StoredFrame(Struct, kw_only=True):
+    """providers.types.Frame with the events that can be stored."""
+
+    events: list[StoredEvent]
+    wire: bytes = b""
+    usage_wire: bytes = b""
+    dialect: str = ""
+    whole: bool = False
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One stored answer. created: Unix seconds. cost: nano-USD that it cost then and a hit saves. backend, model: who answered."""
+
+    created: float
+    frames: tuple[StoredFrame, ...]
+    usage: Usage
+    cost: int | None
+    backend: str = ""
+    model: str = ""
+
+    def replay(self) -> list[Frame]:
+        """Fresh frames, for the same encoder as live traffic."""
+        return [Frame(events=list(f.events), wire=f.wire, usage_wire=f.usage_wire, dialect=f.dialect, whole=f.whole) for f in self.frames]
+
+
+def policy(request: Request, route: Route, cache_control: str | None) -> Policy:
+    """What the cache may do for this request. cache_control: the request header. A temperature that is left out is not 0."""
+    if route.cache == "never" or (route.cache != "always" and request.temperature != 0):
+        return Policy()
+    if not cache_control:
+        return Policy(True, True)
+    words = [word.strip().lower() for word in cache_control.split(",")]
+    if "no-store" in words:
+        return Policy()
+    max_age_s = None
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "max-age" and value.strip('"').isdecimal():
+            max_age_s = float(value.strip('"')[:12])
+    return Policy("no-cache" not in words and max_age_s != 0.0, True, max_age_s)
+
+
+def key(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None = None) -> bytes | None:
+    """Names the answer to this request: every top-level field as it was written but for NOT_IN_KEY, the route, the surface's dialect, the
+    tenant, and the key's allow-list (a hit must not serve a model that its caller may not use). None: too large to be cached.
+    """
+    if request.size_bytes > KEY_MOST_BYTES:
+        return None
+    scope = b"*" if allowed is None else msgspec.json.encode(sorted(allowed))
+    parts = [VERSION, str(tenant_id).encode(), request.dialect.encode(), route.encode(), scope]
+    for name in sorted(request.fields.keys() - NOT_IN_KEY):
+        parts.append(name.encode())
+        parts.append(bytes(request.fields[name]))
+    lengths = ",".join([str(len(part)) for part in parts])  # so that no two requests make the same bytes
+    return hashlib.blake2b(b"".join([lengths.encode(), b";", *parts]), digest_size=24).digest()
+
+
+def weight(frame: Frame) -> int:
+    """About the bytes a frame holds."""
+    total = len(frame.wire) + len(frame.usage_wire)
+    for event in frame.events:
+        total += EVENT_BYTES
+        if isinstance(event, TextDelta | ReasoningDelta):
+            total += len(event.text)
+            if isinstance(event, TextDelta) and event.logprobs is not None:
+                total += len(bytes(event.logprobs))
+        elif isinstance(event, ToolCallDelta):
+            total += len(event.arguments)
+    return total
+
+
+class Recorder:
+    """Keeps an answer's frames as they pass, up to `max_bytes`, and makes an entry of them if they turn out complete."""
+
+    __slots__ = ("_bytes", "_choices", "_failed", "_finished", "_frames", "_max_bytes", "_n", "_usage")
+
+    def __init__(self, n: int, max_bytes: int) -> None:
+        self._n = n  # choices that were asked for
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._failed = False
+        self._frames: list[Frame] = []
+        self._choices: set[int] = set()
+        self._finished: set[int] = set()
+        self._usage: Usage | None = None
+
+    def add(self, frame: Frame) -> None:
+        if self._failed:
+            return
+        self._bytes += weight(frame)
+        if self._bytes > self._max_bytes:
+            self.discard()
+            return
+        self._frames.append(frame)
+        for event in frame.events:
+            if isinstance(event, Failed) or (isinstance(event, Finished) and event.reason in CUT_REASONS):
+                self.discard()
+                return
+            if isinstance(event, Metered):
+                self._usage = event.usage
+            elif isinstance(event, Finished):
+                self._finished.add(event.choice)
+            elif isinstance(event, TextDelta | ReasoningDelta | ToolCallDelta):
+                self._choices.add(event.choice)
+
+    def discard(self) -> None:
+        """Nothing will be stored: an error was seen, the answer is too large or was made under other limits than the client's."""
+        self._failed = True
+        self._frames.clear()
+
+    def entry(self, created: float, usage: Usage, cost: int | None, served: tuple[str, str]) -> Entry | None:
+        """The entry, if every choice asked for has finished and nothing failed. served: names of backend and upstream model."""
+        if self._failed or len(self._finished) < self._n or not self._choices <= self._finished:
+            return None
+        return Entry(created=created, frames=_merged(self._frames), usage=usage, cost=cost, backend=served[0], model=served[1])
+
+
+def _merged(frames: Sequence[Frame]) -> tuple[StoredFrame, ...]:
+    """Neighbours of one stream become one frame: a replay writes once."""
+    groups: list[list[Frame]] = []
+    for frame in frames:
+        last = groups[-1][-1] if groups else None
+        same = (
+            last is not None and not (frame.whole or last.whole) and frame.dialect == last.dialect and bool(frame.wire) == bool(last.wire)
+        )
+        if same and last is not None and not last.usage_wire:
+            groups[-1].append(frame)
+        else:
+            groups.append([frame])
+    return tuple(_joined(group) for group in groups)
+
+
+def _joined(group: Sequence[Frame]) -> StoredFrame:
+    return StoredFrame(
+        events=[event for frame in group for event in frame.events if not isinstance(event, Failed)],
+        wire=b"".join([frame.wire for frame in group]),
+        usage_wire=b"".join([frame.usage_wire for frame in group]),
+        dialect=group[0].dialect,
+        whole=group[0].whole,
+    )
+
+
+_encoder = msgspec.json.Encoder()  # JSON, because raw JSON values (logprobs) stand in events as they came
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def encode(entry: Entry) -> bytes:
+    return _encoder.encode(entry)
+
+
+def decode(data: bytes) -> Entry:
+    """Raises msgspec.MsgspecError for bytes that are no entry of this version."""
+    return _decoder.decode(data)
