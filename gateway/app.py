@@ -13,6 +13,12 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
+from providers.http import Upstream
+from providers.local import LocalProvider
+from providers.remote import RemoteProvider
+from providers.scripted import ScriptedProvider, parse
+from providers.signers import resolve
+from providers.vendors import VENDORS
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -22,7 +28,8 @@ from gateway.api.endpoint import Endpoint, error_headers
 from gateway.api.limits import Limits
 from gateway.attempts import Attempts
 from gateway.auth import Keyring, load_secrets
-from gateway.cache.response import ResponseCache
+from gateway.cache.flights import Flights
+from gateway.cache.store import open_store
 from gateway.catalog import Catalog, Price
 from gateway.catalog_build import build as build_catalog
 from gateway.db.engine import make_engine, reading
@@ -32,20 +39,13 @@ from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
-from gateway.routing.retry import RetryBudget
 from gateway.routing.router import Router
 from gateway.settings import BackendSettings, Settings
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Telemetry, setup_logging
 from gateway.ticker import Ticker
 from providers.dialects import DIALECTS
-from providers.http import Upstream
-from providers.local import LocalProvider
-from providers.remote import RemoteProvider
-from providers.scripted import ScriptedProvider, parse
-from providers.signers import resolve
 from providers.types import Provider
-from providers.vendors import VENDORS
 
 log = structlog.get_logger("tollway.app")
 SURFACES = {"/v1/chat/completions": "openai_chat"}  # path -> dialect it is served with
@@ -65,6 +65,7 @@ class Application:
     async def start(self) -> None:
         """Begin to poll, tick and write. Call once, on the loop that serves."""
         self.parts.snapshot.start()
+        await self.parts.store.start()
         self.ticker.every("decisions", 1.0, self.decisions.flush)
         self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
@@ -93,7 +94,8 @@ class Application:
         for provider in self.parts.providers.values():
             await provider.close()
         await self.upstream.close()
-        await self.parts.cache.close()
+        await self.parts.pipeline.flights.close()
+        await self.parts.store.close()
         self.parts.telemetry.tick()
         await self.parts.engine.dispose()
 
@@ -102,7 +104,6 @@ def replace(parts: Parts, settings: Settings, catalog: Catalog, providers: Mappi
     parts.settings = settings
     parts.providers = providers
     parts.pipeline.attempts.providers = providers
-    parts.router.update(catalog)
     parts.catalog = catalog
 
 
@@ -119,10 +120,11 @@ async def build(settings: Settings, worker_id: str) -> Application:
     snapshot = Snapshot(engine, keyring, accounts)
     await snapshot.load()
     telemetry = Telemetry(state_dir / "metrics", worker_id)
-    router = Router(catalog, settings.routing)
-    cache = ResponseCache(settings.cache, settings.storage.redis_url)
+    router = Router(settings.routing)
+    store = open_store(settings.cache, settings.storage.redis_url)
+    flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)
-    attempts = Attempts(accounts, router, providers, RetryBudget(settings.routing), settings.server.over_budget_status)
+    attempts = Attempts(accounts, router, providers, settings.server.over_budget_status)
     limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight)
     parts = Parts(
         settings=settings,
@@ -133,8 +135,18 @@ async def build(settings: Settings, worker_id: str) -> Application:
         snapshot=snapshot,
         accounts=accounts,
         router=router,
-        cache=cache,
-        pipeline=Pipeline(lambda: parts.catalog, accounts, attempts, cache, telemetry, decisions),
+        store=store,
+        pipeline=Pipeline(
+            catalog=lambda: parts.catalog,
+            accounts=accounts,
+            attempts=attempts,
+            store=store,
+            flights=flights,
+            telemetry=telemetry,
+            decisions=decisions,
+            caching=settings.cache.enabled,
+            max_answer_bytes=settings.cache.max_answer_bytes,
+        ),
         telemetry=telemetry,
         limits=limits,
     )
@@ -170,7 +182,11 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
 def litestar_app(parts: Parts) -> Litestar:
     """The routes. The inferring ones are @asgi handlers behind one wrapper, documented by a twin that is never served."""
     app = Litestar(
-        route_handlers=[*(inferring(path, dialect, parts) for path, dialect in SURFACES.items()), *plain.handlers(parts), *admin.handlers(parts)],
+        route_handlers=[
+            *(inferring(path, dialect, parts) for path, dialect in SURFACES.items()),
+            *plain.handlers(parts),
+            *admin.handlers(parts),
+        ],
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http, Exception: lambda r, e: tell_fault(parts, r, e)},
         openapi_config=OpenAPIConfig(title="Tollway", version=openapi.version()),
         logging_config=None,
@@ -200,7 +216,9 @@ def tell(_request: Any, error: errors.GatewayError) -> Response[bytes]:
 def tell_http(request: Any, error: HTTPException) -> Response[bytes]:
     """Litestar's own 400, 404, 405 …"""
     kind = {404: errors.NotFound, 405: errors.MethodNotAllowed}.get(error.status_code, errors.InvalidRequest)
-    message = {404: f"There is no {request.scope.get('path', 'such path')} here.", 405: "This path does not take that method."}.get(error.status_code)
+    message = {404: f"There is no {request.scope.get('path', 'such path')} here.", 405: "This path does not take that method."}.get(
+        error.status_code
+    )
     allow = tuple((name, value) for name, value in (error.headers or {}).items() if name.lower() == "allow")
     return tell(request, kind(message or error.detail, status=error.status_code, headers=allow))
 
@@ -221,6 +239,6 @@ def gauges(parts: Parts) -> dict[str, float]:
         "tollway_ledger_lag_seconds": stats.lag_s,
         "tollway_leased_nanousd": float(stats.leased),
         "tollway_snapshot_age_seconds": parts.snapshot.age_s,
-        "tollway_cache_degraded": float(parts.cache.degraded),
+        "tollway_cache_degraded": float(parts.store.degraded),
         "tollway_clock_offset_seconds": stats.clock_offset_s,
     }

@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from gateway.catalog import Backend
-from gateway.errors import DeadlinePassed, GatewayError, InvalidRequest, NotReady, RateLimited, UpstreamFailed
 from gateway.exchange import Attempt, Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.budgets import Hold, Refusal
 from gateway.money.pricing import cost
 from gateway.money.records import AttemptEnd, Intent
 from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, worst
-from gateway.routing.retry import RetryBudget, after
+from gateway.routing.retry import after
 from gateway.routing.router import Router
 from providers import tokens
-from providers.errors import BadAnswer, ProviderError, Rejected, TimedOut
-from providers.errors import RateLimited as UpstreamRateLimited
+from providers.errors import BadAnswer, ProviderError
 from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
 
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
@@ -34,19 +32,18 @@ NOTHING = Usage()
 class Attempts:
     """Runs exchanges against backends. One per worker; all state of a request lives in its Exchange."""
 
-    def __init__(self, accounts: Accounts, router: Router, providers: Mapping[str, Provider], retries: RetryBudget, over_budget_status: int) -> None:
+    def __init__(self, accounts: Accounts, router: Router, providers: Mapping[str, Provider], over_budget_status: int) -> None:
         self.accounts = accounts
         self.router = router
         self.providers = providers
-        self.retries = retries
         self.over_budget_status = over_budget_status
 
-    async def run(self, x: Exchange) -> AsyncIterator[Frame]:
+    async def run(self, x: Exchange) -> AsyncGenerator[Frame, None]:
         """Frames of the first attempt that answers. Raises GatewayError before the first frame; a Failed event comes after it."""
         plan = self._choose(x)
         position = 0
         refusal: Refusal | None = None
-        error: ProviderError | None = None
+        failures: list[ProviderError] = []
         while position < len(plan):
             begun = await self._begin(x, plan[position])
             if isinstance(begun, Refusal):
@@ -59,28 +56,29 @@ class Attempts:
                         yield frame
                 return
             except ProviderError as failure:
-                error = failure
-            verdict = after(error, len(x.ends), x.route.max_attempts, time.monotonic(), self.retries, random.random())
-            if verdict.action == "stop":
+                failures.append(failure)
+            action, delay_s = after(failures[-1], len(x.ends), x.route.max_attempts, position + 1 < len(plan), random.random())
+            if action == "stop" or not self.router.retries.take(time.monotonic()):
                 break
-            if verdict.action == "next":
+            if action == "next":
                 position += 1
-            elif verdict.delay_s > 0:
-                await asyncio.sleep(verdict.delay_s)
-        if error is not None:
-            raise told(error)
-        assert refusal is not None  # noqa: S101 - a plan is never empty: either something was tried or everything was refused
+            await asyncio.sleep(delay_s)
+        if failures:
+            raise self.router.exhausted(failures, plan, time.monotonic())
+        assert refusal is not None
         raise refusal.error(self.over_budget_status)
 
     def _choose(self, x: Exchange) -> tuple[Backend, ...]:
         """Steps 3 of the path: filter, predict, choose. Raises what the client is told when no backend is left."""
-        choice = self.router.plan(x.features, x.route, x.catalog, time.monotonic(), random.random())
+        now = time.monotonic()
+        choice = self.router.plan(x.features, x.route, x.catalog, now, random.random())
         x.decision = choice.decision
         if choice.refusal is not None:
-            raise choice.refusal.error()
+            raise choice.refusal
+        self.router.retries.request(now)
         return choice.plan
 
-    async def _call(self, x: Exchange, attempt: Attempt) -> AsyncIterator[Frame]:
+    async def _call(self, x: Exchange, attempt: Attempt) -> AsyncGenerator[Frame, None]:
         """One attempt. ProviderError = it failed before anything was given away; it is ended either way when this returns."""
         meter = attempt.meter
         held: list[Frame] = []
@@ -97,23 +95,24 @@ class Attempts:
                         x.committed = True
                         x.answered_by = attempt
                         attempt.call.first_token(now)
-                        if held:
-                            frame = _join(held, frame)
+                    held.append(frame)
                     if not x.committed:
-                        held.append(frame)
                         if len(held) > HELD_FRAMES:
                             raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
                         continue
                     if failed is not None:
                         self._end(x, attempt, "failed", failed)
-                        yield frame
+                    yield held.pop() if len(held) == 1 else _join(held)
+                    if failed is not None:
                         return
-                    yield frame
             if not x.committed:
                 raise BadAnswer(f"backend {attempt.backend.name} ended its answer without content")
         except ProviderError as error:
             self._end(x, attempt, "failed", error)
-            raise
+            if not x.committed:
+                raise
+            yield Frame(events=[Failed(error)])
+            return
         self._end(x, attempt, "completed", None)
 
     async def _begin(self, x: Exchange, backend: Backend) -> Attempt | Refusal:
@@ -122,11 +121,11 @@ class Attempts:
         if isinstance(most, Refusal):
             return most
         who = x.principal
-        n = len(x.ends) + 1
+        attempt = x.running = Attempt(len(x.ends) + 1, backend, most, self.router.state(backend).started(time.monotonic(), x.features))
         await self.accounts.intend(
             Intent(
                 request_id=x.id,
-                n=n,
+                n=attempt.n,
                 started_at_us=x.started_us,
                 team_id=who.team_id,
                 key_id=who.key_id,
@@ -141,11 +140,10 @@ class Attempts:
                 tag=x.tag,
             )
         )
-        call = self.router.states[backend.name].started(time.monotonic(), x.features)
-        x.running = Attempt(n, backend, most, call)
-        return x.running
+        attempt.dispatched = True
+        return attempt
 
-    async def _reserve(self, x: Exchange, backend: Backend) -> int | None | Refusal:
+    async def _reserve(self, x: Exchange, backend: Backend) -> int | Refusal | None:
         """Nano-USD held for one attempt on this backend; None = unpriced (takes no window)."""
         most = worst(backend.price, _bound(x, backend, x.features.input_tokens_upper))
         if not most:
@@ -189,7 +187,7 @@ class Attempts:
         backend = attempt.backend
         usage = _usage(x, attempt, error)
         spent = cost(backend.price, usage) if backend.price is not None and usage is not NOTHING else (0 if usage is NOTHING else None)
-        end = _attempt_end(x, attempt, outcome, error, usage, spent, now)
+        end = _attempt_end(x, attempt, outcome, error, (usage, spent))
         x.ends.append(end)
         if x.hold is not None and attempt.worst:
             x.hold.shrink(attempt.worst - (spent or 0))
@@ -198,6 +196,7 @@ class Attempts:
             self.accounts.attempt_ended(end)
         elif outcome == "completed":
             attempt.call.ended(now, usage.completion_tokens)
+            self.router.learn_output(x.route.name, usage.completion_tokens // x.request.n)
         else:
             attempt.call.left(now)
 
@@ -213,18 +212,19 @@ def _failed(frame: Frame) -> ProviderError | None:
     return None
 
 
-def _join(held: list[Frame], frame: Frame) -> Frame:
-    """The frames that waited and the one that ended the waiting, as one."""
-    events = [event for one in held for event in one.events]
-    events.extend(frame.events)
-    wire = b"".join([one.wire for one in held]) + frame.wire
-    return Frame(events=events, wire=wire, usage_wire=frame.usage_wire, dialect=frame.dialect, whole=frame.whole)
+def _join(held: list[Frame]) -> Frame:
+    """The frames that waited and the one that ended the waiting, as one; the list is emptied."""
+    last = held[-1]
+    events = [event for frame in held for event in frame.events]
+    wire = b"".join([frame.wire for frame in held])
+    held.clear()
+    return Frame(events=events, wire=wire, usage_wire=last.usage_wire, dialect=last.dialect, whole=last.whole)
 
 
 def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
     """What an attempt used: the vendor's word, else what was sent and received, counted here and flagged."""
     meter = attempt.meter
-    if error is not None and (error.answered or not error.sent):
+    if not attempt.dispatched or (error is not None and (error.answered or not error.sent)):
         return NOTHING
     stated = meter.usage
     if stated is not None and meter.finished:
@@ -248,7 +248,8 @@ def _with_output(stated: Usage, output: int) -> Usage:
     )
 
 
-def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, usage: Usage, spent: int | None, now: float) -> AttemptEnd:
+def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, bill: tuple[Usage, int | None]) -> AttemptEnd:
+    usage, spent = bill
     backend, meter = attempt.backend, attempt.meter
     return AttemptEnd(
         request_id=x.id,
@@ -264,7 +265,7 @@ def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderErr
         error=error.code if error is not None else "",
         status=(error.status if error.answered else 0) if error is not None else 200,
         ttft_ms=None if meter.first_at is None else round((meter.first_at - attempt.started) * 1000),
-        duration_ms=round((now - attempt.started) * 1000),
+        duration_ms=round((time.monotonic() - attempt.started) * 1000),
         provider_id=meter.provider_id,
     )
 
@@ -278,16 +279,3 @@ def _bound(x: Exchange, backend: Backend, input_tokens: int) -> Bound:
         context_tokens=backend.context_tokens,
         max_output_tokens=backend.max_output_tokens,
     )
-
-
-def told(error: ProviderError) -> GatewayError:
-    """What a client hears of the last backend's failure. Its own mistakes keep their status and words; a 429 stays a 429."""
-    if isinstance(error, Rejected):
-        return InvalidRequest(error.message, code=error.code, param=error.param, status=error.status)
-    if isinstance(error, UpstreamRateLimited):
-        return RateLimited(error.message, retry_after_s=error.retry_after_s)
-    if isinstance(error, TimedOut):
-        return DeadlinePassed(error.message, code=error.code)
-    if error.status == 503:
-        return NotReady(error.message, code=error.code, retry_after_s=error.retry_after_s)
-    return UpstreamFailed(error.message, code=error.code, status=error.status, retry_after_s=error.retry_after_s)

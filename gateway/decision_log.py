@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import msgspec
 from sqlalchemy import delete, insert
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.db.tables import decisions
 from gateway.exchange import Exchange
-from gateway.routing.decision import Decision
+from gateway.routing.decision import Decision, encode
 
 BATCH = 500
 MICROSECONDS_A_DAY = 86_400_000_000
@@ -26,7 +25,6 @@ class DecisionLog:
         self.keep_us = keep_days * MICROSECONDS_A_DAY
         self.waiting: list[tuple[UUID, int, int, Decision]] = []
         self.lost = 0
-        self._encode = msgspec.msgpack.Encoder().encode
 
     def put(self, x: Exchange) -> None:
         if x.decision is None:
@@ -41,7 +39,8 @@ class DecisionLog:
         while self.waiting:
             batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
             rows = [
-                {"request_id": id, "made_at_us": at, "team_id": team, "record": self._encode(decision)} for id, at, team, decision in batch
+                {"request_id": request, "made_at_us": at, "team_id": team, "record": encode(decision)}
+                for request, at, team, decision in batch
             ]
             try:
                 async with self.engine.begin() as connection:

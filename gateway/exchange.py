@@ -11,7 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from gateway.auth import Principal
-from gateway.cache.flights import Flight
+from gateway.cache.flights import Subscription
+from gateway.cache.response import Entry
 from gateway.catalog import Backend, Catalog, Route
 from gateway.errors import GatewayError
 from gateway.money.budgets import Hold, Scope
@@ -69,7 +70,7 @@ class Meter:
 class Attempt:
     """One call to one backend, from its reservation to its end."""
 
-    __slots__ = ("backend", "call", "meter", "n", "started", "worst")
+    __slots__ = ("backend", "call", "dispatched", "meter", "n", "started", "worst")
 
     def __init__(self, n: int, backend: Backend, worst: int | None, call: Call) -> None:
         self.n = n
@@ -77,6 +78,7 @@ class Attempt:
         self.worst = worst  # nano-USD reserved; None = unpriced
         self.call = call  # the router's view of it, which learns from how it ends
         self.started = call.began  # monotonic seconds
+        self.dispatched = False  # its intent is in the journal and the backend may have been called
         self.meter = Meter()
 
 
@@ -95,7 +97,6 @@ class Exchange:
         "ends",
         "error",
         "features",
-        "flight",
         "hold",
         "id",
         "keep_alive",
@@ -103,13 +104,14 @@ class Exchange:
         "left",
         "outcome",
         "principal",
+        "replayed",
         "request",
         "route",
         "running",
         "saved",
         "scope",
         "sending_since",
-        "shared_usage",
+        "sharing",
         "started",
         "started_us",
         "surface",
@@ -117,15 +119,15 @@ class Exchange:
         "task",
     )
 
-    def __init__(self, id: UUID, principal: Principal, request: Request, catalog: Catalog, features: Features) -> None:
-        self.id = id
+    def __init__(self, request_id: UUID, principal: Principal, request: Request, catalog: Catalog, features: Features) -> None:
+        self.id = request_id
         self.principal = principal
         self.request = request
         self.route: Route = catalog.routes[features.route]
         self.catalog = catalog
         self.scope = Scope(principal.org_id, principal.team_id, principal.key_id, features.route)
         self.features = features
-        self.flight: Flight | None = None  # set when other requests may share this one's upstream call
+        self.sharing: Subscription | None = None  # set when requests may share one upstream call
         self.started = 0.0  # monotonic seconds
         self.started_us = 0
         self.deadline_at: float | None = None
@@ -137,7 +139,7 @@ class Exchange:
         self.answered_by: Attempt | None = None
         self.decision: Decision | None = None
         self.cache_status = ""  # "" (not cacheable) | miss | hit | shared
-        self.shared_usage: Usage | None = None  # of the answer that was replayed
+        self.replayed = Usage()  # of an answer that came from the cache or from another request's call
         self.saved = 0
         self.committed = False
         self.outcome = ""
@@ -160,3 +162,17 @@ class Exchange:
         if not self.cancel_reason and self.task is not None and not self.outcome:
             self.cancel_reason = reason
             self.task.cancel()
+
+    def hit(self, entry: Entry) -> None:
+        """A stored answer serves this request."""
+        self.cache_status = "hit"
+        self.replayed = entry.usage
+        self.saved = entry.cost or 0
+        self.committed = True
+
+    def follow(self, frame: Frame) -> None:
+        """Another request's call serves this one too."""
+        self.committed = True
+        for event in frame.events:
+            if type(event) is Metered:
+                self.replayed = event.usage

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.api.limits import Limits
 from gateway.auth import Keyring
-from gateway.cache.response import ResponseCache
+from gateway.cache.store import Store
 from gateway.catalog import Catalog
 from gateway.money.accounts import Accounts
 from gateway.pipeline import Pipeline
@@ -31,7 +31,7 @@ class Parts:
     snapshot: Snapshot
     accounts: Accounts
     router: Router
-    cache: ResponseCache
+    store: Store
     pipeline: Pipeline
     telemetry: Telemetry
     limits: Limits

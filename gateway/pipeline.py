@@ -13,27 +13,28 @@ Knows no wire format (that is the surface's dialect) and no SQL.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from gateway.attempts import Attempts
 from gateway.auth import Principal
-from gateway.cache.response import CacheKey, ResponseCache
+from gateway.cache.flights import Flights
+from gateway.cache.response import Policy, Recorder, key, policy
+from gateway.cache.store import Store
 from gateway.catalog import Catalog, Route
 from gateway.decision_log import DecisionLog
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
-from gateway.money.pricing import cost
+from gateway.money.budgets import Scope
 from gateway.money.records import UsageRecord
 from gateway.routing.features import Features
 from gateway.telemetry import Telemetry
 from providers import tokens
-from providers.types import Frame, Metered, Request, Usage
+from providers.types import Frame, Request, Usage
 
 DEFAULT_DEADLINE_S = 600.0
-EXPECTED_OUTPUT_TOKENS = 256  # of one choice, until routes learn their own
 NOTHING = Usage()
 
 
@@ -44,9 +45,12 @@ class Pipeline:
     catalog: Callable[[], Catalog]
     accounts: Accounts
     attempts: Attempts
-    cache: ResponseCache
+    store: Store
+    flights: Flights
     telemetry: Telemetry
     decisions: DecisionLog
+    caching: bool
+    max_answer_bytes: int
     in_flight: set[Exchange] = field(default_factory=set)
 
     def admit(self, principal: Principal, request: Request, headers: Mapping[bytes, bytes]) -> Exchange:
@@ -55,7 +59,9 @@ class Pipeline:
         route = catalog.routes.get(request.model)
         if route is None:
             raise NotFound(
-                f"The model '{request.model}' does not exist here. GET /v1/models lists what your key may use.", code="model_not_found", param="model"
+                f"The model '{request.model}' does not exist here. GET /v1/models lists what your key may use.",
+                code="model_not_found",
+                param="model",
             )
         if not may_use(principal, route, catalog):
             raise Forbidden(f"Your key may not use the model '{request.model}'.", code="model_not_allowed", param="model")
@@ -78,71 +84,81 @@ class Pipeline:
             route=route.name,
             input_tokens=expected,
             input_tokens_upper=tokens.input_upper(request),
-            expected_output_tokens=min(request.max_tokens or EXPECTED_OUTPUT_TOKENS, EXPECTED_OUTPUT_TOKENS) * request.n,
+            expected_output_tokens=self.attempts.router.expected_output(route.name, request.max_tokens) * request.n,
             max_tokens=request.max_tokens,
             stream=request.stream,
             needs=request.needs,
             dialect=request.dialect,
             unknown=request.unknown,
             allowed=principal.models,
-            budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
+            budgeted=self.accounts.budgeted(Scope(principal.org_id, principal.team_id, principal.key_id, route.name)),
             labels=route.labels,
             ttft_ms=objective(headers, b"x-tollway-ttft-ms", route.ttft_ms),
             tpot_ms=objective(headers, b"x-tollway-tpot-ms", route.tpot_ms),
             deadline_ms=objective(headers, b"x-tollway-deadline-ms", route.deadline_ms),
         )
 
-    async def frames(self, x: Exchange, headers: Mapping[bytes, bytes]) -> AsyncIterator[Frame]:
-        """Steps 2 to 5. Raises GatewayError before the first frame that carries an event, a Failed event comes after it."""
-        key = self.cache.key(x.request, x.route, x.principal.team_id, headers)
-        if key is None:
-            async with aclosing(self.attempts.run(x)) as source:  # type: ignore[type-var]
-                async for frame in source:
+    async def frames(self, x: Exchange, headers: Mapping[bytes, bytes]) -> AsyncGenerator[Frame, None]:
+        """Steps 2 to 5. Raises GatewayError before the first frame that carries an event; a Failed event comes after it."""
+        rules = policy(x.request, x.route, _text(headers.get(b"cache-control"))) if self.caching else Policy()
+        name = key(x.request, x.principal.team_id, x.principal.models) if rules.read or rules.write else None
+        if name is None:
+            source: AsyncGenerator[Frame, None] = self.attempts.run(x)
+        elif not rules.read:
+            x.cache_status = "miss"
+            source = self._recorded(x, name)
+        else:
+            entry = await self.store.get(name, rules.max_age_s)
+            if entry is not None:
+                x.hit(entry)
+                for frame in entry.replay():
                     yield frame
-            return
-        entry = await self.cache.read(key)
-        if entry is not None:
-            x.cache_status = "hit"
-            x.shared_usage = entry.usage
-            x.saved = entry.cost
-            x.committed = True
-            for frame in entry.frames:
+                return
+            x.sharing, leads = self.flights.join(name, lambda: self._lead(x, name))
+            x.cache_status = "miss" if leads else "shared"
+            if not leads:
+                async for frame in x.sharing:
+                    x.follow(frame)
+                    yield frame
+                return
+            async for frame in x.sharing:
                 yield frame
             return
-        x.flight, leads = self.cache.flights.join(key.digest, lambda: self._lead(x, key))
-        x.cache_status = "miss" if leads else "shared"
-        async with aclosing(x.flight.frames()) as source:
+        async with aclosing(source):
             async for frame in source:
-                if not leads:
-                    _follow(x, frame)
                 yield frame
 
-    async def _lead(self, x: Exchange, key: CacheKey) -> AsyncIterator[Frame]:
+    async def _lead(self, x: Exchange, name: bytes) -> AsyncGenerator[Frame, None]:
         """The one upstream call of a shared flight. It belongs to the flight: when its client left before, its row is settled here."""
         outcome = "cancelled"
         try:
-            async with aclosing(self.attempts.run(x)) as source:  # type: ignore[type-var]
+            async with aclosing(self._recorded(x, name)) as source:
                 async for frame in source:
                     yield frame
             outcome = "completed"
-            self._store(x, key)
         except GatewayError as error:
-            outcome = "failed"
-            x.error = error
+            outcome, x.error = "failed", error
             raise
         finally:
             if x.left:
                 self.settle(x, outcome)
                 self.in_flight.discard(x)
 
-    def _store(self, x: Exchange, key: CacheKey) -> None:
-        answer = x.answered_by
-        if x.flight is not None and answer is not None and answer.meter.finished and x.ends and x.ends[-1].outcome == "completed":
-            self.cache.write(key, x.flight.held, x.ends[-1].usage, self._spent(x) or 0)
+    async def _recorded(self, x: Exchange, name: bytes) -> AsyncGenerator[Frame, None]:
+        """Attempts whose answer is stored under `name` if it turns out complete."""
+        recorder = Recorder(x.request.n, self.max_answer_bytes)
+        async with aclosing(self.attempts.run(x)) as source:
+            async for frame in source:
+                recorder.add(frame)
+                yield frame
+        end = x.ends[-1]
+        entry = recorder.entry(time.time(), end.usage, end.cost, (end.backend, end.model)) if end.outcome == "completed" else None
+        if entry is not None:
+            self.store.put(name, entry, x.route.cache_ttl_s)
 
     def leave(self, x: Exchange) -> bool:
         """The client of a flight's leader is gone: True when others still wait, so that the call goes on and is settled by the flight."""
-        if x.cache_status == "miss" and not x.outcome and x.flight is not None and x.flight.subscribers > 1:
+        if x.cache_status == "miss" and not x.outcome and x.sharing is not None and not x.sharing.alone:
             x.left = True
         return x.left
 
@@ -176,10 +192,8 @@ class Pipeline:
         last = x.ends[-1] if x.ends else None
         attempt = x.answered_by
         backend = x.backend
-        usage = last.usage if last is not None else (x.shared_usage or NOTHING)
+        usage = last.usage if last is not None else x.replayed
         now = time.monotonic()
-        if x.cache_status == "shared" and outcome == "cached":
-            x.saved = _saved(x)
         return UsageRecord(
             id=x.id,
             started_at_us=x.started_us,
@@ -231,16 +245,5 @@ def objective(headers: Mapping[bytes, bytes], name: bytes, default: float | None
     return value
 
 
-def _follow(x: Exchange, frame: Frame) -> None:
-    x.committed = True
-    for event in frame.events:
-        if type(event) is Metered:
-            x.shared_usage = event.usage
-
-
-def _saved(x: Exchange) -> int:
-    """What the shared answer would have cost on the route's cheapest priced backend; 0 where nothing is known."""
-    if x.shared_usage is None:
-        return 0
-    prices = [x.catalog.backends[name].price for name in x.route.backends]
-    return min((cost(price, x.shared_usage) for price in prices if price is not None), default=0)
+def _text(header: bytes | None) -> str | None:
+    return None if header is None else header.decode("latin-1")

@@ -20,10 +20,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
+from providers.signers import secrets
 
 from gateway.exchange import Exchange
 from gateway.money.records import UsageRecord
-from providers.signers import secrets
 
 LATENCY_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -50,7 +50,25 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_clock_offset_seconds": ("gauge", "Database clock minus this machine's.", ()),
 }
 
-LOG_FIELDS = ("time", "event", "id", "team", "key", "route", "backend", "outcome", "status", "attempts", "cache", "cost_nanousd", "prompt_tokens", "completion_tokens", "ttft_ms", "duration_ms", "error")
+LOG_FIELDS = (
+    "time",
+    "event",
+    "id",
+    "team",
+    "key",
+    "route",
+    "backend",
+    "outcome",
+    "status",
+    "attempts",
+    "cache",
+    "cost_nanousd",
+    "prompt_tokens",
+    "completion_tokens",
+    "ttft_ms",
+    "duration_ms",
+    "error",
+)
 
 
 class Line(msgspec.Struct, omit_defaults=False):
@@ -194,7 +212,12 @@ class Telemetry:
             numbers.add("tollway_saved_nanousd_total", (record.route,), record.saved)
         usage = record.usage
         if record.outcome != "cached":
-            for name, count in (("input", usage.input), ("cache_read", usage.cache_read), ("output", usage.output), ("reasoning", usage.reasoning)):
+            for name, count in (
+                ("input", usage.input),
+                ("cache_read", usage.cache_read),
+                ("output", usage.output),
+                ("reasoning", usage.reasoning),
+            ):
                 if count:
                     numbers.add("tollway_tokens_total", (*where, name), count)
         for end in record.attempts:
@@ -281,5 +304,3 @@ class _Snapshot(Collector):
                 buckets.append((bound, running))
             family.add_metric(list(values), buckets=buckets, sum_value=bins[-1])
         return family
-
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, cast
 
 from litestar.types import HTTPScope, Receive, Scope, Send
@@ -88,7 +88,9 @@ class Endpoint:
         if scope["method"] != "POST":
             raise errors.MethodNotAllowed(f"{scope['path']} takes POST only.", headers=(("allow", "POST"),))
         if self.limits.draining or len(self.pipeline.in_flight) >= self.limits.max_in_flight:
-            raise errors.NotReady("This gateway is draining or full; try again.", code="draining" if self.limits.draining else "overloaded", retry_after_s=1)
+            raise errors.NotReady(
+                "This gateway is draining or full; try again.", code="draining" if self.limits.draining else "overloaded", retry_after_s=1
+            )
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding not in (b"identity", b""):
             raise errors.UnsupportedMedia("Send the body without content-encoding.", param="content-encoding")
@@ -134,7 +136,9 @@ class Endpoint:
                     await reply.fail(error, self.pipeline.settle(x, outcome, error))
             finally:
                 x.keep_alive = None
-                await frames.aclose()  # type: ignore[attr-defined]
+                await frames.aclose()
+                if x.sharing is not None:
+                    x.sharing.leave()
                 if not x.left:
                     self.pipeline.in_flight.discard(x)
 
@@ -151,7 +155,7 @@ class Endpoint:
             return "failed", errors.DeadlinePassed("The request passed its deadline.")
         return "cancelled", None
 
-    async def _whole(self, x: Exchange, first: Frame, frames: AsyncIterator[Frame], reply: Reply) -> None:
+    async def _whole(self, x: Exchange, first: Frame, frames: AsyncGenerator[Frame, None], reply: Reply) -> None:
         collected = [first]
         async for frame in frames:
             collected.append(frame)
@@ -162,7 +166,7 @@ class Endpoint:
         cost = self.pipeline.settle(x, "completed")
         await reply.whole(body, cost)
 
-    async def _stream(self, x: Exchange, first: Frame, frames: AsyncIterator[Frame], reply: Reply) -> None:
+    async def _stream(self, x: Exchange, first: Frame, frames: AsyncGenerator[Frame, None], reply: Reply) -> None:
         encoder = self.dialect.stream_encoder(x.request, str(x.id))
         await reply.begin()
         x.keep_alive = reply.keep_alive
@@ -299,7 +303,7 @@ def failed(frame: Frame) -> Any:
 
 def refused(x: Exchange, error: GatewayError) -> bool:
     """Nothing was tried: a budget, a limit or the lack of a backend said no."""
-    return not x.ends and x.running is None and not x.cache_status == "shared"
+    return not x.ends and x.running is None and x.cache_status != "shared"
 
 
 def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:

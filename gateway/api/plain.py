@@ -18,7 +18,16 @@ from gateway.money.pricing import usd
 from gateway.parts import Parts
 from gateway.pipeline import may_use
 
-CLASSES = ("input_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "input_audio_tokens", "output_tokens", "reasoning_tokens", "output_audio_tokens")
+CLASSES = (
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "input_audio_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "output_audio_tokens",
+)
 
 
 async def principal_of(request: Request[Any, Any, Any], parts: Parts) -> Principal:
@@ -46,7 +55,11 @@ def handlers(parts: Parts) -> list[BaseRouteHandler | HTTPRouteHandler]:
         name = model.lstrip("/")
         found = parts.catalog.routes.get(name)
         if found is None or not may_use(who, found, parts.catalog):
-            raise NotFound(f"The model '{name}' does not exist here. GET /v1/models lists what your key may use.", code="model_not_found", param="model")
+            raise NotFound(
+                f"The model '{name}' does not exist here. GET /v1/models lists what your key may use.",
+                code="model_not_found",
+                param="model",
+            )
         return model_card(name)
 
     @get("/v1/requests/{request_id:str}", summary="The settled row of a request of your team, with every attempt")
@@ -73,18 +86,37 @@ def handlers(parts: Parts) -> list[BaseRouteHandler | HTTPRouteHandler]:
 async def settled_row(parts: Parts, who: Principal, request_id: str) -> dict[str, Any]:
     """The ledger row of one request as JSON values. NotFound also for another team's request."""
     missing = NotFound(
-        f"No settled request '{request_id}' of your team (rows appear at the latest one second after the answer).", param="id", retry_after_s=1
+        f"No settled request '{request_id}' of your team (rows appear at the latest one second after the answer).",
+        param="id",
+        retry_after_s=1,
     )
     try:
-        id = UUID(request_id)
+        wanted = UUID(request_id)
     except ValueError as error:
         raise NotFound(f"'{request_id}' is not a request id; it is the x-tollway-request-id of an answer.", param="id") from error
     async with parts.engine.connect() as connection:
-        row = (await connection.execute(select(usage).where(usage.c.id == id, usage.c.team_id == who.team_id))).mappings().one_or_none()
+        row = (await connection.execute(select(usage).where(usage.c.id == wanted, usage.c.team_id == who.team_id))).mappings().one_or_none()
         if row is None:
             raise missing
-        tried = (await connection.execute(select(attempts).where(attempts.c.request_id == id).order_by(attempts.c.n))).mappings().all()
-    names = ("route", "backend", "vendor", "model", "price_id", "outcome", "status", "error", "tag", "streamed", "estimated", "started_at_us", "ended_at_us", "ttft_ms", "duration_ms", "provider_id")
+        tried = (await connection.execute(select(attempts).where(attempts.c.request_id == wanted).order_by(attempts.c.n))).mappings().all()
+    names = (
+        "route",
+        "backend",
+        "vendor",
+        "model",
+        "price_id",
+        "outcome",
+        "status",
+        "error",
+        "tag",
+        "streamed",
+        "estimated",
+        "started_at_us",
+        "ended_at_us",
+        "ttft_ms",
+        "duration_ms",
+        "provider_id",
+    )
     return {
         "id": request_id,
         **{name: row[name] for name in names},
@@ -93,7 +125,10 @@ async def settled_row(parts: Parts, who: Principal, request_id: str) -> dict[str
         "usage": {name: row[name] for name in CLASSES},
         "attempts": [
             {
-                **{name: a[name] for name in ("n", "backend", "vendor", "model", "outcome", "status", "error", "estimated", "ttft_ms", "duration_ms")},
+                **{
+                    name: a[name]
+                    for name in ("n", "backend", "vendor", "model", "outcome", "status", "error", "estimated", "ttft_ms", "duration_ms")
+                },
                 "cost_usd": usd(a["cost"]),
                 "worst_usd": usd(a["worst"]),
                 "usage": {name: a[name] for name in CLASSES},
