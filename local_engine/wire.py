@@ -21,7 +21,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Params(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How to continue one prompt. temperature 0 = the likeliest token; top_k 0 and top_p 1 = no cut; max_tokens None = to the context's end."""
+    """How to continue one prompt. temperature 0 = the likeliest token; top_k 0, top_p 1 = no cut; max_tokens None = up to the context."""
 
     temperature: float = 1.0
     top_p: float = 1.0

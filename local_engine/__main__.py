@@ -1,0 +1,112 @@
+"""`python -m local_engine serve | generate | fetch | stats`: the engine's own command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from local_engine.config import EngineConfig
+from local_engine.errors import ConfigError, EngineError
+from local_engine.wire import Params
+
+BAD_CONFIG = 78  # EX_CONFIG: starting again will not help
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    options = _parser().parse_args(argv)
+    try:
+        return int(options.run(options))
+    except ConfigError as error:
+        print(f"tollway engine: {error.message}", file=sys.stderr)  # noqa: T201 - a command's answer
+        return BAD_CONFIG
+    except EngineError as error:
+        print(f"tollway engine: {error.message}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from local_engine.server import serve
+
+    return serve(_config(options))
+
+
+def _generate(options: argparse.Namespace) -> int:
+    from local_engine.offline import Offline
+
+    params = Params(temperature=options.temperature, max_tokens=options.max_tokens, seed=options.seed)
+    for completion in Offline(_config(options)).generate(options.prompt, params):
+        print(completion.text)  # noqa: T201
+    return 0
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from local_engine.fetch import fetch
+
+    fetch(options.name, Path(options.into), lambda line: print(line, flush=True))  # noqa: T201
+    return 0
+
+
+def _stats(options: argparse.Namespace) -> int:
+    from local_engine.client import EngineClient
+
+    async def ask() -> bytes:
+        client = EngineClient(options.socket)
+        try:
+            return msgspec.json.encode(await client.stats())
+        finally:
+            await client.close()
+
+    print(asyncio.run(ask()).decode())  # noqa: T201
+    return 0
+
+
+def _config(options: argparse.Namespace) -> EngineConfig:
+    fields = {name: value for name, value in vars(options).items() if name in EngineConfig.__struct_fields__ and value is not None}
+    return EngineConfig(**fields)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m local_engine", description="Tollway's local engine")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="serve one model on a Unix socket")
+    serve.add_argument("--socket", dest="socket_path", required=True)
+    _add_engine_options(serve)
+    serve.set_defaults(run=_serve)
+
+    generate = commands.add_parser("generate", help="continue prompts, without a server")
+    generate.add_argument("prompt", nargs="+")
+    generate.add_argument("--temperature", type=float, default=0.0)
+    generate.add_argument("--max-tokens", type=int, default=64)
+    generate.add_argument("--seed", type=int)
+    _add_engine_options(generate)
+    generate.set_defaults(run=_generate)
+
+    fetch = commands.add_parser("fetch", help="download and convert a model")
+    fetch.add_argument("name")
+    fetch.add_argument("--into", required=True, help="the folder of models; the model becomes a folder in it")
+    fetch.set_defaults(run=_fetch)
+
+    stats = commands.add_parser("stats", help="the figures of a running engine, as JSON")
+    stats.add_argument("--socket", required=True)
+    stats.set_defaults(run=_stats)
+    return parser
+
+
+def _add_engine_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
+    parser.add_argument("--precision", help="f32")
+    for name in ("threads", "max-sequences", "max-waiting", "max-prefill-tokens", "kv-bytes", "nice"):
+        parser.add_argument(f"--{name}", type=int)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

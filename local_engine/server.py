@@ -1,0 +1,306 @@
+"""The engine's process: requests in by the socket, the step loop on the main thread, text made on threads beside it.
+
+Serves before there is a model: it answers hello with its state and refuses with a retry-after. Ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import stat
+import threading
+import time
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from local_engine.config import EngineConfig
+from local_engine.errors import BadRequest, ConfigError, EngineError, Unavailable
+from local_engine.transport import Connection, Transport
+from local_engine.wire import VERSION, Batch, Cancel, Hello, Piece, Ping, Pong, Refused, Stats, StatsQuery, Submit, ToEngine, Welcome
+
+if TYPE_CHECKING:  # imported by `_load`: the socket answers before torch is there
+    from local_engine.detokenizer import TextStream
+    from local_engine.engine import Engine, Output
+    from local_engine.tokenizer import Tokenizer
+
+log = logging.getLogger("tollway.engine")
+IDLE_WAIT_S = 0.5
+QUEUED_STEPS = 256  # steps whose text is not made yet; beyond it the step loop waits
+FLUSH_S = 1.0
+PARENT_GONE_S = 5.0  # then the process ends whatever its threads do
+CRASHED = 70
+
+
+class Stream:
+    """One open request. `prompt` and `text` are set by the encoding thread before the engine knows the request."""
+
+    __slots__ = ("cancelled", "connection", "held", "id", "output_tokens", "prompt", "submit", "text")
+
+    def __init__(self, key: int, connection: Connection, submit: Submit) -> None:
+        self.id = key  # the engine's; the client's is submit.id
+        self.connection = connection
+        self.submit = submit
+        self.prompt: list[int] = []
+        self.text: TextStream | None = None
+        self.held: list[int] = []  # ids whose text is not out yet
+        self.output_tokens = 0
+        self.cancelled = False
+
+
+class Server:
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.state = Welcome(state="loading", detail="the engine is starting")
+        self._transport = Transport(
+            config.socket_path, self, cap_bytes=config.outbound_bytes, max_connections=config.max_connections
+        )  # fmt: skip
+        self._tokenizer: Tokenizer | None = None
+        self._stats = Stats(kv_bytes_cap=config.kv_bytes)
+        self._streams: dict[int, Stream] = {}
+        self._next_id = 0
+        self._max_open = config.max_sequences + config.max_waiting
+        self._to_encode: queue.Queue[Stream] = queue.Queue(self._max_open)
+        self._to_decode: queue.Queue[list[Output]] = queue.Queue(QUEUED_STEPS)
+        self._inbox: deque[Callable[[Engine], None]] = deque()  # bounded by the open requests: an add and two aborts each
+        self._wake = threading.Event()
+        self._stopping = False
+        self._beat = time.monotonic()
+
+    def run(self) -> int:
+        """Serve until SIGTERM or the parent's end; the exit status. Must be called on the main thread."""
+        threading.excepthook = _crash
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_term)
+        _watch_parent()
+        self._transport.thread.start()
+        engine = self._load()
+        for name, loop in (("engine-encode", self._encode_loop), ("engine-decode", self._decode_loop)):
+            threading.Thread(target=loop, name=name, daemon=True).start()
+        self._set_state(Welcome(state="ready", model=Path(self.config.model_dir).name, context_tokens=engine.context_tokens))
+        while not self._stopping:
+            self._turn(engine)
+        self._stop()
+        return 0
+
+    # ---- the step loop, main thread
+    def _turn(self, engine: Engine) -> None:
+        """Take in what was asked since the last step, make one step, hand its tokens on; wait when there is nothing to do."""
+        self._wake.clear()
+        while self._inbox:
+            self._inbox.popleft()(engine)
+        if engine.busy:
+            self._to_decode.put(engine.step())
+        self._stats = engine.stats
+        self._beat = time.monotonic()
+        if not engine.busy and not self._inbox:
+            self._wake.wait(IDLE_WAIT_S)
+
+    def _load(self) -> Engine:
+        """The engine, once there is a model that loads. Looks again whenever the folder changes."""
+        folder = Path(self.config.model_dir)
+        tried = -1
+        while True:
+            changed = folder.stat().st_mtime_ns if folder.exists() else 0
+            if changed != tried and not _present(folder):
+                self._set_state(Welcome(state="no model", detail=f"no model in {folder}: run `tollway models get {folder.name}`"))
+            elif changed != tried:
+                tried = changed
+                self._set_state(Welcome(state="loading", detail=f"loading {folder.name}"))
+                try:
+                    return self._load_once(folder)
+                except ConfigError as error:
+                    log.error("cannot load %s: %s", folder, error.message)
+                    self._set_state(Welcome(state="failed", detail=error.message))
+            time.sleep(self.config.model_poll_s)
+
+    def _load_once(self, folder: Path) -> Engine:
+        from local_engine.engine import Engine
+        from local_engine.loader import load
+        from local_engine.tokenizer import Tokenizer
+
+        started = time.monotonic()
+        model = load(folder)
+        engine = Engine(model, self.config)
+        self._tokenizer = Tokenizer(model.folder)
+        log.info("%s is loaded in %.1f s, %d threads", model.name, time.monotonic() - started, self.config.thread_count)
+        return engine
+
+    def _stop(self) -> None:
+        self._set_state(Welcome(state="stopping", detail="the engine is stopping"))
+        for stream in list(self._streams.values()):
+            self._refuse(stream, Unavailable("the engine is stopping", retry_after_s=self.config.retry_after_s))
+        self._transport.close(FLUSH_S)
+
+    def _on_term(self, signum: int, frame: FrameType | None) -> None:
+        if self.state.state != "ready":  # nothing runs, and a load cannot be interrupted
+            Path(self.config.socket_path).unlink(missing_ok=True)
+            os._exit(0)
+        self._stopping = True
+        self._wake.set()
+
+    # ---- the transport's thread
+    def on_message(self, connection: Connection, message: ToEngine) -> None:
+        match message:
+            case Hello(version):
+                if version != VERSION:
+                    raise EngineError(f"its protocol version is {version}, ours {VERSION}")
+                connection.greeted = True
+                connection.send(self.state)
+            case Submit():
+                self._submit(connection, message)
+            case Cancel(id):
+                for stream in [s for s in self._streams.values() if s.connection is connection and s.submit.id == id]:
+                    self._cancel(stream)
+            case StatsQuery():
+                connection.send(self.stats())
+            case Ping(n):
+                connection.send(Pong(n))
+
+    def on_close(self, connection: Connection) -> None:
+        for stream in [s for s in self._streams.copy().values() if s.connection is connection]:
+            self._cancel(stream)
+
+    def stats(self) -> Stats:
+        ready = self.state.state == "ready"
+        return replace(
+            self._stats,
+            state=self.state.state,
+            connections=len(self._transport.connections),
+            dropped_connections=self._transport.dropped,
+            heartbeat_age_s=time.monotonic() - self._beat if ready else 0.0,
+        )
+
+    def _submit(self, connection: Connection, submit: Submit) -> None:
+        config = self.config
+        self._next_id += 1
+        stream = Stream(self._next_id, connection, submit)
+        if self.state.state != "ready":
+            self._refuse(stream, Unavailable(self.state.detail or self.state.state, retry_after_s=config.loading_retry_after_s))
+        elif len(self._streams) >= self._max_open:
+            self._refuse(stream, Unavailable(f"{len(self._streams)} requests are open already", retry_after_s=config.retry_after_s))
+        elif submit.text is not None and len(submit.text) > config.max_prompt_bytes:
+            self._refuse(stream, BadRequest(f"the prompt is over {config.max_prompt_bytes} bytes", param="messages"))
+        else:
+            self._streams[stream.id] = stream
+            self._to_encode.put_nowait(stream)  # never full: it holds open requests only
+
+    def _cancel(self, stream: Stream) -> None:
+        stream.cancelled = True
+        self._streams.pop(stream.id, None)
+        self._ask(lambda engine: engine.abort(stream.id))
+
+    # ---- the encoding thread
+    def _encode_loop(self) -> None:
+        while True:
+            stream = self._to_encode.get()
+            if not stream.cancelled:
+                self._encode(stream)
+
+    def _encode(self, stream: Stream) -> None:
+        from local_engine.detokenizer import TextStream
+
+        if self._tokenizer is None:
+            raise RuntimeError("a request was accepted before the tokenizer was there")
+        submit = stream.submit
+        stream.prompt = self._tokenizer.encode(submit.text) if submit.text is not None else submit.ids or []
+        stream.text = TextStream(self._tokenizer.detokenizer(), submit.params.stop, submit.params.min_tokens)
+
+        def add(engine: Engine) -> None:
+            try:
+                engine.add(stream.id, stream.prompt, submit.params, submit.salt)
+            except EngineError as error:
+                self._refuse(stream, error)
+
+        self._ask(add)
+        if stream.cancelled:  # while it was encoded: its abort may stand before its add
+            self._ask(lambda engine: engine.abort(stream.id))
+
+    # ---- the decoding thread
+    def _decode_loop(self) -> None:
+        while True:
+            pieces: dict[Connection, list[Piece]] = defaultdict(list)
+            for output in self._to_decode.get():
+                stream = self._streams.get(output.id)
+                if stream is not None:
+                    piece = self._piece(stream, output)
+                    if piece is not None:
+                        pieces[stream.connection].append(piece)
+            for connection, batch in pieces.items():
+                connection.send(Batch(batch))
+
+    def _piece(self, stream: Stream, output: Output) -> Piece | None:
+        """What one token adds to what the client sees; None while its text is held back."""
+        if stream.text is None:
+            raise RuntimeError("a token came for a request that was never encoded")
+        stream.output_tokens += 1
+        stream.held.append(output.token)
+        text, stopped = stream.text.push(output.token, last=output.reason is not None)
+        reason = "stop" if stopped else output.reason
+        if not text and reason is None:
+            return None
+        ids, stream.held = stream.held, []
+        if reason is not None:
+            self._streams.pop(stream.id, None)
+            if output.reason is None:
+                self._ask(lambda engine: engine.abort(stream.id))
+        return Piece(stream.submit.id, text, ids, len(stream.prompt), stream.output_tokens, reason)
+
+    # ---- any thread
+    def _ask(self, action: Callable[[Engine], None]) -> None:
+        self._inbox.append(action)
+        self._wake.set()
+
+    def _refuse(self, stream: Stream, error: EngineError) -> None:
+        self._streams.pop(stream.id, None)
+        refused = Refused(
+            id=stream.submit.id, kind=error.kind, message=error.message, retry_after_s=error.retry_after_s, param=error.param
+        )  # fmt: skip
+        stream.connection.send(refused)
+
+    def _set_state(self, state: Welcome) -> None:
+        if state != self.state:
+            log.info("state: %s %s", state.state, state.detail)
+            self.state = state
+            self._transport.broadcast(state)
+
+
+def serve(config: EngineConfig) -> int:
+    """Run the process; its exit status."""
+    if config.nice:
+        os.nice(config.nice)
+    return Server(config.checked()).run()
+
+
+def _present(folder: Path) -> bool:
+    """As loader.present, without importing torch."""
+    return folder.is_file() or (folder / "config.json").exists() or any(folder.glob("*.gguf"))
+
+
+def _watch_parent() -> None:
+    """When stdin is a pipe its end means that the parent is gone, also after a kill -9."""
+    mode = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PARENT_GONE_S)
+        os._exit(CRASHED)
+
+    threading.Thread(target=watch, name="engine-parent", daemon=True).start()
+
+
+def _crash(args: threading.ExceptHookArgs) -> None:
+    """A thread of ours failed: an engine with a part missing must not live on. The supervisor starts a new one."""
+    log.critical("%s failed: %s", args.thread.name if args.thread else "a thread", "".join(traceback.format_exception(args.exc_value)))
+    os._exit(CRASHED)
