@@ -80,31 +80,21 @@ class Attempts:
 
     async def _call(self, x: Exchange, attempt: Attempt) -> AsyncGenerator[Frame, None]:
         """One attempt. ProviderError = it failed before anything was given away; it is ended either way when this returns."""
-        meter = attempt.meter
         held: list[Frame] = []
         source = self.providers[attempt.backend.name].call(x.request, self._target(x, attempt), self._deadline(x, attempt.backend))
         try:
-            async with aclosing(source):  # type: ignore[type-var]
+            async with aclosing(source):
                 async for frame in source:
-                    now = time.monotonic()
-                    carries = meter.feed(frame, now)
-                    failed = _failed(frame)
-                    if failed is not None and not carries and not x.committed:
-                        raise failed
-                    if carries and not x.committed:
-                        x.committed = True
-                        x.answered_by = attempt
-                        attempt.call.first_token(now)
+                    failed = self._take_in(x, attempt, frame)
                     held.append(frame)
-                    if not x.committed:
-                        if len(held) > HELD_FRAMES:
-                            raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
-                        continue
-                    if failed is not None:
-                        self._end(x, attempt, "failed", failed)
-                    yield held.pop() if len(held) == 1 else _join(held)
-                    if failed is not None:
-                        return
+                    if x.committed:
+                        if failed is not None:
+                            self._end(x, attempt, "failed", failed)
+                        yield held.pop() if len(held) == 1 else _join(held)
+                        if failed is not None:
+                            return
+                    elif len(held) > HELD_FRAMES:
+                        raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
             if not x.committed:
                 raise BadAnswer(f"backend {attempt.backend.name} ended its answer without content")
         except ProviderError as error:
@@ -114,6 +104,19 @@ class Attempts:
             yield Frame(events=[Failed(error)])
             return
         self._end(x, attempt, "completed", None)
+
+    def _take_in(self, x: Exchange, attempt: Attempt, frame: Frame) -> ProviderError | None:
+        """Meter a frame; the first one that carries something commits the exchange. The error it ends with, raised if nothing was given."""
+        now = time.monotonic()
+        carries = attempt.meter.feed(frame, now)
+        if carries and not x.committed:
+            x.committed = True
+            x.answered_by = attempt
+            attempt.call.first_token(now)
+        failed = frame.events[-1].error if frame.events and type(frame.events[-1]) is Failed else None
+        if failed is not None and not x.committed:
+            raise failed
+        return failed
 
     async def _begin(self, x: Exchange, backend: Backend) -> Attempt | Refusal:
         """Reserve the worst case, write the intent. No money, no call."""
@@ -204,12 +207,6 @@ class Attempts:
         """Book the attempt that is still running when its request ends (client gone, drain, deadline). Synchronous."""
         if x.running is not None:
             self._end(x, x.running, outcome, None)
-
-
-def _failed(frame: Frame) -> ProviderError | None:
-    if frame.events and type(frame.events[-1]) is Failed:
-        return frame.events[-1].error
-    return None
 
 
 def _join(held: list[Frame]) -> Frame:

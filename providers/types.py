@@ -6,7 +6,7 @@ money read. An answer is a sequence of events in frames; a whole answer is one f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 from msgspec import Raw, Struct
@@ -225,7 +225,7 @@ class Provider(Protocol):
 
     dialect: str  # the wire language this backend speaks
 
-    def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncIterator[Frame]:
+    def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """Frames of one attempt. Raises ProviderError before the first frame that carries an event; a Failed event comes after it.
 
         Closing the iterator closes the upstream connection at once and, for a local engine, frees the sequence.
