@@ -19,6 +19,7 @@ REFIT_EVERY = 16  # samples between two publications of the slopes
 CENSOR_MOST = 16  # waiting requests that are looked at, the oldest first
 FORGET = 0.998  # recursive least squares: memory of about 500 samples
 OUTLIER = 4.0  # an error of the fit beyond this many times its usual size counts as this many
+LEAST_SCALE_S = 0.02  # however regular a backend was, a change this small is no outlier
 MAX_SLOPE_NS = 10_000_000  # per token
 MAX_LOAD_US = 10_000_000  # per request in flight
 MAX_US = 3_600_000_000  # one hour: nothing is predicted beyond
@@ -105,7 +106,7 @@ class Fit:
         w, (a, b, c, d, e, f) = self._w, self._p
         error = seconds - (w[0] + w[1] * x + w[2] * y)
         limit = OUTLIER * self._scale
-        self._scale = max(1e-4, 0.95 * self._scale + 0.05 * min(abs(error), limit))
+        self._scale = max(LEAST_SCALE_S, 0.95 * self._scale + 0.05 * min(abs(error), limit))
         error = min(max(error, -limit), limit)
         g0, g1, g2 = a + b * x + c * y, b + d * x + e * y, c + e * x + f * y
         gain = 1.0 / (FORGET + g0 + g1 * x + g2 * y)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.catalog import Backend, Catalog, Price, Route
+from gateway.errors import Forbidden
+from gateway.routing.features import Features
+from gateway.routing.router import Router
+from gateway.routing.state import Call
+from gateway.settings import Routing
+from providers.errors import ContextTooLong, ServerFailed
+
+MakeBackend = Callable[..., Backend]
+MakeFeatures = Callable[..., Features]
+
+
+def catalog(version: str, *backends: Backend) -> Catalog:
+    route = Route(name="assistant", backends=tuple(b.name for b in backends))
+    return Catalog(version=version, backends={b.name: b for b in backends}, routes={"assistant": route})
+
+
+def test_plan_and_record(backend: MakeBackend, features: MakeFeatures) -> None:
+    snapshot = catalog("v1", backend("a", price=Price(id="p", input=9, output=9)), backend("b", price=Price(id="q", input=1, output=1)))
+    choice = Router().plan(features(), snapshot.routes["assistant"], snapshot, 0.0, 0.5)
+    assert choice.refusal is None
+    assert [b.name for b in choice.plan] == [choice.decision.candidates[i].backend for i in choice.decision.order]
+    assert (choice.decision.catalog, choice.decision.margin, choice.decision.explore_share) == ("v1", 0.8, 0.03)
+
+
+def test_settings_reach_the_choice_and_the_health(backend: MakeBackend, features: MakeFeatures) -> None:
+    router, snapshot = Router(Routing(margin=0.5, explore_share=0.0, eject_after=1)), catalog("v1", backend("a"))
+    choice = router.plan(features(), snapshot.routes["assistant"], snapshot, 0.0, 0.5)
+    assert (choice.decision.margin, choice.decision.explore_share) == (0.5, 0.0)
+    router.state(snapshot.backends["a"]).started(0.0, features()).failed(0.0, ServerFailed("500", answered=True))
+    assert router.snapshot(0.0)[0]["state"] == "ejected"
+
+
+def test_the_allow_list_binds_every_attempt(backend: MakeBackend, features: MakeFeatures) -> None:
+    snapshot = catalog("v1", backend("a"), backend("b"))
+    router, route = Router(), snapshot.routes["assistant"]
+    asked = features(allowed=frozenset({"model-a"}))
+    choice = router.plan(asked, route, snapshot, 0.0, 0.5)
+    assert [b.name for b in choice.plan] == ["a"], "the failover may not leave the key's models"
+    router.state(choice.plan[0]).started(0.0, asked).failed(0.1, ContextTooLong("too long", answered=True))
+    assert router.exhausted([ContextTooLong("too long")], choice.plan, 0.1).code == "context_length_exceeded"
+    refused = router.plan(features(allowed=frozenset({"else"})), route, snapshot, 0.0, 0.5)
+    assert refused.plan == () and isinstance(refused.refusal, Forbidden)
+
+
+def test_a_reload_keeps_states_by_name_and_forgets_another_machine(backend: MakeBackend, features: MakeFeatures) -> None:
+    router, one = Router(), catalog("v1", backend("a"), backend("b"))
+    router.plan(features(), one.routes["assistant"], one, 0.0, 0.5)
+    for name in "ab":
+        for _ in range(3):
+            router.state(one.backends[name]).started(0.0, features()).failed(0.0, ServerFailed("500", answered=True))
+    two = catalog("v2", backend("a", price=Price(id="new", input=5, output=5)), backend("b", base_url="http://elsewhere"), backend("c"))
+    choice = router.plan(features(), two.routes["assistant"], two, 1.0, 0.5)
+    assert [c.reason for c in choice.decision.candidates] == ["ejected", "", ""]
+    assert choice.decision.candidates[0].price_id == "new"
+    assert choice.decision.catalog == "v2"
+
+
+def test_a_route_may_name_a_backend_that_is_gone(backend: MakeBackend, features: MakeFeatures) -> None:
+    snapshot = catalog("v1", backend("a"))
+    route = Route(name="assistant", backends=("gone", "a"))
+    choice = Router().plan(features(), route, snapshot, 0.0, 0.5)
+    assert [b.name for b in choice.plan] == ["a"]
+
+
+def test_a_call_opened_after_a_reload_still_counts(backend: MakeBackend, features: MakeFeatures) -> None:
+    router = Router()
+    call = router.state(backend("late")).started(0.0, features())
+    assert router.snapshot(0.0)[0]["in_flight"] == 1
+    call.ended(1.0, 5)
+    assert router.snapshot(1.0)[0]["in_flight"] == 0
+
+
+def test_the_expected_output_follows_the_route() -> None:
+    router = Router()
+    assert router.expected_output("r", None) == 256
+    assert router.expected_output("r", 50) == 50
+    for _ in range(500):
+        router.learn_output("r", 20)
+    assert router.expected_output("r", None) == 20
+    assert router.expected_output("other", None) == 256
+
+
+def test_a_brown_out_moves_traffic_within_two_seconds_and_back_after_it(backend: MakeBackend, features: MakeFeatures) -> None:
+    """50 requests a second; the cheap backend takes 4 s to its first token from t = 20 to t = 40, else 0.3 s."""
+    snapshot = catalog("v1", backend("cheap", price=Price(id="p", input=10**9, output=10**9)), backend("dear"))
+    route, router = snapshot.routes["assistant"], Router()
+    pending: list[tuple[float, Call]] = []
+    share: dict[int, list[str]] = {}
+    for i in range(61 * 50):
+        now = i / 50
+        for at, call in [p for p in pending if p[0] <= now]:
+            call.first_token(at)
+            call.ended(at + 0.5, 50)
+        pending = [p for p in pending if p[0] > now]
+        asked = features(ttft_ms=1500.0) if i % 3 else features(deadline_ms=60_000.0)
+        choice = router.plan(asked, route, snapshot, now, (i * 0.618034) % 1.0)
+        name = choice.plan[0].name
+        slow = name == "cheap" and 20 <= now < 40
+        pending.append((now + (4.0 if slow else 0.3), router.state(choice.plan[0]).started(now, asked)))
+        if i % 3:
+            share.setdefault(int(now), []).append(name)
+    assert set(share[19]) == {"cheap"}
+    assert set(share[22]) == {"dear"}
+    assert set(share[60]) == {"cheap"}
