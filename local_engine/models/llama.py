@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
-from local_engine.layers import Tensor, attend, rms_norm, rotary_table, rotate
+from local_engine.layers import Linear, Tensor, attend, rms_norm, rotary_table, rotate
 from local_engine.loader import Shape
 
 
@@ -27,13 +27,11 @@ class Span(NamedTuple):
 
 class Layer(NamedTuple):
     norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    out: Tensor
-    out_bias: Tensor | None
+    qkv: Linear
+    out: Linear
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Linear
+    down: Linear
 
 
 class Llama:
@@ -41,7 +39,7 @@ class Llama:
         try:
             self.embedding = weights["model.embed_tokens.weight"]
             self.norm = weights["model.norm.weight"]
-            self.head = self.embedding if shape.tied else weights["lm_head.weight"]
+            self.head = Linear(self.embedding if shape.tied else weights["lm_head.weight"])
             self.layers = [_layer(weights, f"model.layers.{i}.") for i in range(shape.layers)]
         except KeyError as error:
             raise ConfigError(f"the model's weights lack {error.args[0]}") from None
@@ -55,13 +53,13 @@ class Llama:
         eps = self.shape.norm_eps
         for index, layer in enumerate(self.layers):
             x = x + self._attention(index, layer, rms_norm(x, layer.norm, eps), (cos, sin), spans)
-            gate, up = linear(rms_norm(x, layer.mlp_norm, eps), layer.gate_up).chunk(2, -1)
-            x = x + linear(silu(gate) * up, layer.down)
-        return linear(rms_norm(x[rows], self.norm, eps), self.head)
+            gate, up = layer.gate_up(rms_norm(x, layer.mlp_norm, eps)).chunk(2, -1)
+            x = x + layer.down(silu(gate) * up)
+        return self.head(rms_norm(x[rows], self.norm, eps))
 
     def _attention(self, index: int, layer: Layer, x: Tensor, rotary: tuple[Tensor, Tensor], spans: Sequence[Span]) -> Tensor:
         s = self.shape
-        mixed = linear(x, layer.qkv, layer.qkv_bias).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
+        mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         turned = rotate(mixed[:, : s.heads + s.kv_heads], *rotary)
         q, k, v = turned[:, : s.heads], turned[:, s.heads :], mixed[:, s.heads + s.kv_heads :]
         out = []
@@ -71,7 +69,7 @@ class Llama:
             keys[:, past:total] = k[start:stop].transpose(0, 1)
             values[:, past:total] = v[start:stop].transpose(0, 1)
             out.append(attend(q[start:stop], keys[:, :total], values[:, :total]))
-        return linear(torch.cat(out), layer.out, layer.out_bias)
+        return layer.out(torch.cat(out))
 
 
 def _layer(weights: Mapping[str, Tensor], prefix: str) -> Layer:
@@ -84,11 +82,9 @@ def _layer(weights: Mapping[str, Tensor], prefix: str) -> Layer:
     qkv = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]
     return Layer(
         norm=get("input_layernorm.weight"),
-        qkv=joined(qkv, ".weight"),
-        qkv_bias=joined(qkv, ".bias") if f"{prefix}self_attn.q_proj.bias" in weights else None,
-        out=get("self_attn.o_proj.weight"),
-        out_bias=weights.get(f"{prefix}self_attn.o_proj.bias"),
+        qkv=Linear(joined(qkv, ".weight"), joined(qkv, ".bias") if f"{prefix}self_attn.q_proj.bias" in weights else None),
+        out=Linear(get("self_attn.o_proj.weight"), weights.get(f"{prefix}self_attn.o_proj.bias")),
         mlp_norm=get("post_attention_layernorm.weight"),
-        gate_up=joined(["mlp.gate_proj", "mlp.up_proj"], ".weight"),
-        down=get("mlp.down_proj.weight"),
+        gate_up=Linear(joined(["mlp.gate_proj", "mlp.up_proj"], ".weight")),
+        down=Linear(get("mlp.down_proj.weight")),
     )
