@@ -222,11 +222,16 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 def default_backends() -> dict[str, Any]:
     """What serves when no backend is configured: the small local model where its libraries are installed, else a scripted stand-in."""
     price = {"input": "0.02", "output": "0.06"}
-    if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("transformers") is not None:
+    if has_local_libraries():
         backend = {"name": "smol", "vendor": "local", "model": "smollm2-135m", "price": price}
     else:
         backend = {"name": "scripted", "vendor": "scripted", "model": "scripted", "price": price}
     return {"backends": [backend], "routes": [{"name": "assistant", "backends": [backend["name"]]}]}
+
+
+def has_local_libraries() -> bool:
+    """Whether the extra `local` is installed; found without importing it, which takes seconds."""
+    return all(importlib.util.find_spec(name) is not None for name in ("torch", "transformers"))
 
 
 def check_vendors(settings: Settings, known: Collection[str]) -> None:
