@@ -116,7 +116,10 @@ async def test_a_configuration_error_at_the_start_is_final() -> None:
 
 async def test_a_configuration_error_after_it_served_is_a_death_like_any_other(tmp_path: Path) -> None:
     flag = tmp_path / "served"
-    code = f"import os,sys,time\nf={str(flag)!r}\nif os.path.exists(f): sys.exit(78)\nopen(f,'w').close(); print('ready',flush=True); time.sleep(0.2); sys.exit(1)"
+    code = (
+        f"import os, sys, time\nf = {str(flag)!r}\nif os.path.exists(f): sys.exit(78)\n"
+        "open(f, 'w').close(); print('ready', flush=True); time.sleep(0.2); sys.exit(1)"
+    )
     log = Lines()
     child = Child("c", lambda: script(code), log, silent_s=5)
     task = asyncio.create_task(child.keep())
@@ -137,7 +140,10 @@ async def test_ready_is_told_once_a_life() -> None:
 
 
 async def test_kill_takes_what_the_child_started(tmp_path: Path) -> None:
-    code = "import subprocess,sys,time\np=subprocess.Popen([sys.executable,'-S','-c','import time; time.sleep(60)'])\nopen(sys.argv[1],'w').write(str(p.pid))\nprint('ready',flush=True); time.sleep(60)"
+    code = (
+        "import subprocess, sys, time\np = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])\n"
+        "open(sys.argv[1], 'w').write(str(p.pid)); print('ready', flush=True); time.sleep(60)"
+    )
     child = Child("c", lambda: [*script(code), str(tmp_path / "pid")], Lines(), silent_s=20)
     task = asyncio.create_task(child.keep())
     await until(lambda: child.ready)
