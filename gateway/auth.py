@@ -259,22 +259,16 @@ def _unexpired(principal: Principal) -> Principal:
 
 
 def _key_in(headers: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
-    """(the header's value that names the key, the key), checked for its form alone; InvalidKey otherwise. Nothing sent is repeated."""
-    sent = headers.get(b"authorization", b"")
-    key = _after_bearer(sent)
-    if not key:
-        sent = key = headers.get(b"x-api-key") or headers.get(b"api-key") or b""
-    if not key:
+    """(the header value that holds the key, the key), checked for its form alone; InvalidKey otherwise. Nothing sent is repeated."""
+    for name in (b"authorization", b"x-api-key", b"api-key"):
+        sent = headers.get(name, b"")
+        scheme = _BEARER.match(sent)
+        key = (sent[scheme.end() :] if scheme is not None else sent).rstrip(b" \t")
+        if len(sent) <= HEADER_MAX_BYTES and _KEY.fullmatch(key) is not None:
+            return sent, key
+    if not any(name in headers for name in (b"authorization", b"x-api-key", b"api-key")):
         raise InvalidKey("No API key: send `Authorization: Bearer tw-…`, or the key as x-api-key.")
-    if len(key) > HEADER_MAX_BYTES or _KEY.fullmatch(key) is None:
-        raise InvalidKey("This is no Tollway API key: one looks like tw-<12 characters>-<43 characters> and goes after `Bearer `.")
-    return sent, key
-
-
-def _after_bearer(sent: bytes) -> bytes:
-    """The token of a Bearer header, as sent; nothing for another scheme."""
-    scheme = _BEARER.match(sent)
-    return sent[scheme.end() :].rstrip(b" \t") if scheme is not None else b""
+    raise InvalidKey("This is no Tollway API key: one looks like tw-<12 characters>-<43 characters> and goes after `Bearer `.")
 
 
 def _unknown() -> InvalidKey:

@@ -1,0 +1,7 @@
+"""`python -m migrations`."""
+
+import sys
+
+from migrations import main
+
+sys.exit(main())
