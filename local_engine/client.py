@@ -6,7 +6,7 @@ Connects when first needed and again after a loss, with backoff. When the connec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 
 import msgspec
@@ -210,7 +210,7 @@ class EngineClient:
         self._failures = 0
         self._not_before = 0.0  # loop time
 
-    async def submit(self, prompt: str | list[int], params: Params, salt: str = "") -> AsyncIterator[Piece]:
+    async def submit(self, prompt: str | list[int], params: Params, salt: str = "") -> AsyncGenerator[Piece, None]:
         """Pieces of one answer, the last with a `reason`. Closing the iterator cancels the request.
 
         Raises EngineError: Unreachable before anything was sent, Lost when the engine ends, else what the engine refused it for.
