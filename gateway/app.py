@@ -13,12 +13,6 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
-from providers.http import Upstream
-from providers.local import LocalProvider
-from providers.remote import RemoteProvider
-from providers.scripted import ScriptedProvider, parse
-from providers.signers import resolve
-from providers.vendors import VENDORS
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -45,7 +39,13 @@ from gateway.snapshot import Snapshot
 from gateway.telemetry import Telemetry, setup_logging
 from gateway.ticker import Ticker
 from providers.dialects import DIALECTS
+from providers.http import Upstream
+from providers.local import LocalProvider
+from providers.remote import RemoteProvider
+from providers.scripted import ScriptedProvider, parse
+from providers.signers import resolve
 from providers.types import Provider
+from providers.vendors import VENDORS
 
 log = structlog.get_logger("tollway.app")
 SURFACES = {"/v1/chat/completions": "openai_chat"}  # path -> dialect it is served with
@@ -235,9 +235,9 @@ def gauges(parts: Parts) -> dict[str, float]:
         "tollway_in_flight": float(len(parts.pipeline.in_flight)),
         "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded),
         "tollway_journal_bytes": float(stats.journal_bytes),
-        "tollway_ledger_queue_rows": float(stats.queue_rows),
+        "tollway_ledger_queue_rows": float(stats.queued),
         "tollway_ledger_lag_seconds": stats.lag_s,
-        "tollway_leased_nanousd": float(stats.leased),
+        "tollway_leased_nanousd": float(stats.leased_nanousd),
         "tollway_snapshot_age_seconds": parts.snapshot.age_s,
         "tollway_cache_degraded": float(parts.store.degraded),
         "tollway_clock_offset_seconds": stats.clock_offset_s,

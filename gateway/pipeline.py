@@ -27,7 +27,6 @@ from gateway.decision_log import DecisionLog
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
-from gateway.money.budgets import Scope
 from gateway.money.records import UsageRecord
 from gateway.routing.features import Features
 from gateway.telemetry import Telemetry
@@ -91,7 +90,7 @@ class Pipeline:
             dialect=request.dialect,
             unknown=request.unknown,
             allowed=principal.models,
-            budgeted=self.accounts.budgeted(Scope(principal.org_id, principal.team_id, principal.key_id, route.name)),
+            budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
             labels=route.labels,
             ttft_ms=objective(headers, b"x-tollway-ttft-ms", route.ttft_ms),
             tpot_ms=objective(headers, b"x-tollway-tpot-ms", route.tpot_ms),
