@@ -94,7 +94,7 @@ def weight(frame: Frame) -> int:
         if isinstance(event, TextDelta | ReasoningDelta):
             total += len(event.text)
             if isinstance(event, TextDelta) and event.logprobs is not None:
-                total += len(bytes(event.logprobs))
+                total += len(event.logprobs)
         elif isinstance(event, ToolCallDelta):
             total += len(event.arguments)
     return total
@@ -163,7 +163,7 @@ def _merged(frames: Sequence[Frame]) -> tuple[StoredFrame, ...]:
 
 def _joined(group: Sequence[Frame]) -> StoredFrame:
     return StoredFrame(
-        events=[event for frame in group for event in frame.events if not isinstance(event, Failed)],
+        events=_events(group),
         wire=b"".join([frame.wire for frame in group]),
         usage_wire=b"".join([frame.usage_wire for frame in group]),
         dialect=group[0].dialect,
@@ -171,8 +171,31 @@ def _joined(group: Sequence[Frame]) -> StoredFrame:
     )
 
 
-_encoder = msgspec.json.Encoder()  # JSON, because raw JSON values (logprobs) stand in events as they came
-_decoder = msgspec.json.Decoder(Entry)
+def _events(group: Sequence[Frame]) -> list[StoredEvent]:
+    """All events; pieces of one text that stand side by side become one."""
+    events: list[StoredEvent] = []
+    pieces: list[str] = []  # of the text that stands last in `events`
+    for event in [event for frame in group for event in frame.events if not isinstance(event, Failed)]:
+        last = events[-1] if events else None
+        if isinstance(event, TextDelta) and isinstance(last, TextDelta) and _continues(event, last):
+            pieces.append(event.text)
+            continue
+        if len(pieces) > 1 and isinstance(last, TextDelta):
+            events[-1] = TextDelta("".join(pieces), last.choice, None, last.refusal)
+        events.append(event)
+        pieces = [event.text] if isinstance(event, TextDelta) else []
+    if len(pieces) > 1 and isinstance(events[-1], TextDelta):
+        events[-1] = TextDelta("".join(pieces), events[-1].choice, None, events[-1].refusal)
+    return events
+
+
+def _continues(event: TextDelta, last: TextDelta) -> bool:
+    plain = event.logprobs is None and last.logprobs is None
+    return plain and event.choice == last.choice and event.refusal == last.refusal
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Entry)
 
 
 def encode(entry: Entry) -> bytes:

@@ -100,7 +100,7 @@ class MemoryStore:
 
     def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
         data = encode(entry)
-        if ttl_s <= 0 or len(data) > min(self._settings.max_answer_bytes * 2, self._settings.max_bytes):  # base64 and escapes
+        if ttl_s <= 0 or len(data) > min(self._settings.max_answer_bytes, self._settings.max_bytes):
             self.counters.dropped += 1
             return
         if key in self._entries:
@@ -165,7 +165,7 @@ class RedisStore:
 
     def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
         data = encode(entry)
-        fits = len(data) <= self._settings.max_answer_bytes * 2 and self._pending_bytes + len(data) <= PENDING_BYTES
+        fits = len(data) <= self._settings.max_answer_bytes and self._pending_bytes + len(data) <= PENDING_BYTES
         if self._open or ttl_s < 1 or not fits:
             self.counters.dropped += 1
             return
