@@ -1,0 +1,409 @@
+"""Organisations, teams, API keys and their budgets: making, listing and ending them. The command line and the admin API both call this.
+
+Every change moves `catalog_version` in its own transaction, so that all workers see it about a second later. Knows no request and no HTTP;
+what cannot be done is a GatewayError that says what to do.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Row, and_, case, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway.auth import SCOPES, mint
+from gateway.db.engine import clock_us, reading
+from gateway.db.tables import adjustments, api_keys, budget_windows, budgets, catalog_version, organisations, rollups, teams, usage
+from gateway.errors import InvalidRequest, NotFound
+from gateway.money.windows import PERIODS, bounds, to_us, zone
+
+DEFAULT_ORG = "default"
+MODELS_MAX = 1000  # names in one key's allow-list
+LISTED_MAX = 100_000  # rows of one listing
+LIMIT_MAX = 1_000_000_000 * 10**9  # nano-USD: a thousand million dollars, far inside 64 bits
+MICROSECONDS = {"h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Team(Struct, frozen=True, kw_only=True):
+    id: int
+    name: str
+    org: str
+    created_at_us: int
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """A key without its secret. models: None = all."""
+
+    id: int
+    public: str
+    team: str
+    name: str
+    scopes: tuple[str, ...]
+    models: tuple[str, ...] | None
+    tag: str
+    created_at_us: int
+    expires_at_us: int | None
+    revoked_at_us: int | None
+
+
+class NewKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a key is asked to be. expires: see `instant_us`."""
+
+    team: str
+    name: str = ""
+    scopes: tuple[str, ...] = ("inference",)
+    models: tuple[str, ...] | None = None
+    expires: str | None = None
+    tag: str = ""
+
+
+class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """scope_kind: organisation | team | key. scope: a name, or a key's public part. model: a route's name, None = all."""
+
+    scope_kind: str
+    scope: str
+    limit_nanousd: int
+    period: str
+    timezone: str = "UTC"
+    model: str | None = None
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """A live budget with its present window: what is spent, and what processes hold of it for requests. limit: with a running override."""
+
+    id: int
+    scope_kind: str
+    scope: str
+    model: str | None
+    period: str
+    timezone: str
+    limit_nanousd: int
+    spent_nanousd: int
+    leased_nanousd: int
+    resets_at_us: int | None
+
+    @property
+    def ceiling_nanousd(self) -> int:
+        """The most that the present window can come to."""
+        return max(self.limit_nanousd, self.spent_nanousd + self.leased_nanousd)
+
+
+# ---- teams -------------------------------------------------------------------------------------------------------------------------
+async def add_team(engine: AsyncEngine, name: str, org: str = DEFAULT_ORG) -> Team:
+    """A new team; its organisation is made with the first one."""
+    _check_name("team", name)
+    _check_name("organisation", org)
+    async with _changing(engine) as (connection, now_us):
+        taken = (await connection.execute(select(teams.c.deleted_at_us).where(teams.c.name == name))).one_or_none()
+        if taken is not None:
+            gone = "" if taken.deleted_at_us is None else " (deleted: its rows stay in the ledger, so its name stays taken)"
+            raise InvalidRequest(f"There is already a team '{name}'{gone}.", code="already_exists", param="name", status=409)
+        org_id = (await connection.execute(select(organisations.c.id).where(organisations.c.name == org))).scalar_one_or_none()
+        if org_id is None:
+            made = insert(organisations).values(name=org, created_at_us=now_us).returning(organisations.c.id)
+            org_id = (await connection.execute(made)).scalar_one()
+        statement = insert(teams).values(org_id=org_id, name=name, salt=secrets.token_hex(16), created_at_us=now_us).returning(teams.c.id)
+        team_id = (await connection.execute(statement)).scalar_one()
+    return Team(id=team_id, name=name, org=org, created_at_us=now_us)
+
+
+async def list_teams(engine: AsyncEngine) -> list[Team]:
+    """Live teams by name."""
+    statement = (
+        select(teams.c.id, teams.c.name, organisations.c.name.label("org"), teams.c.created_at_us)
+        .join(organisations, organisations.c.id == teams.c.org_id)
+        .where(teams.c.deleted_at_us.is_(None))
+        .order_by(teams.c.name)
+        .limit(LISTED_MAX)
+    )
+    async with reading(engine).connect() as connection:
+        return [Team(id=r.id, name=r.name, org=r.org, created_at_us=r.created_at_us) for r in await connection.execute(statement)]
+
+
+async def delete_team(engine: AsyncEngine, name: str) -> None:
+    """Its keys stop working on every worker; its ledger stays."""
+    async with _changing(engine) as (connection, now_us):
+        gone = await connection.execute(
+            update(teams).where(teams.c.name == name, teams.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
+        )
+        if gone.rowcount == 0:
+            raise _no_team(name)
+
+
+# ---- keys --------------------------------------------------------------------------------------------------------------------------
+async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey) -> tuple[str, Key]:
+    """(the key's text, which is stored nowhere, the key). secret: the first of `auth.load_secrets`."""
+    for scope in new.scopes:
+        if scope not in SCOPES:
+            raise InvalidRequest(f"There is no scope '{scope}': use {' and '.join(SCOPES)}.", param="scopes")
+    if not new.scopes:
+        raise InvalidRequest("A key without a scope can do nothing: give inference, admin or both.", param="scopes")
+    if new.models is not None and (not new.models or len(new.models) > MODELS_MAX or not all(new.models)):
+        raise InvalidRequest(f"models: name 1 to {MODELS_MAX} routes or upstream models, or leave it out for all.", param="models")
+    if len(new.name) > 200 or len(new.tag) > 64:
+        raise InvalidRequest("A key's name has at most 200 characters, its tag 64.", param="name")
+    minted = mint(secret)
+    async with _changing(engine) as (connection, now_us):
+        team_id = await _team_id(connection, new.team)
+        expires_at_us = None if new.expires is None else _future_us(new.expires, now_us)
+        statement = insert(api_keys).values(
+            team_id=team_id,
+            public=minted.public,
+            digest=minted.digest,
+            name=new.name,
+            scopes=" ".join(sorted(set(new.scopes))),
+            models=None if new.models is None else msgspec.json.encode(new.models).decode(),
+            tag=new.tag,
+            created_at_us=now_us,
+            expires_at_us=expires_at_us,
+        )
+        await connection.execute(statement)
+        row = (await connection.execute(_keys().where(api_keys.c.public == minted.public))).one()
+    return minted.text, _key(row)
+
+
+async def list_keys(engine: AsyncEngine, team: str | None = None) -> list[Key]:
+    """Keys of one team or of all, revoked ones included, oldest first."""
+    statement = _keys().order_by(api_keys.c.id).limit(LISTED_MAX)
+    async with reading(engine).connect() as connection:
+        if team is not None:
+            statement = statement.where(api_keys.c.team_id == await _team_id(connection, team))
+        return [_key(row) for row in await connection.execute(statement)]
+
+
+async def revoke_key(engine: AsyncEngine, public: str) -> Key:
+    """End a key on every worker within about two seconds. public: its 12 characters, or the whole of it. Twice is harmless."""
+    public = public.removeprefix("tw-")[:12]
+    async with _changing(engine) as (connection, now_us):
+        ended = api_keys.c.public == public, api_keys.c.revoked_at_us.is_(None)
+        await connection.execute(update(api_keys).where(*ended).values(revoked_at_us=now_us))
+        row = (await connection.execute(_keys().where(api_keys.c.public == public))).one_or_none()
+        if row is None:
+            raise NotFound(f"There is no key '{public}': `tollway keys list` shows the public part of each.", param="key")
+    return _key(row)
+
+
+# ---- budgets -----------------------------------------------------------------------------------------------------------------------
+async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
+    """Set the limit of a scope's budget for this model, period and time zone; made when there is none.
+
+    A budget made in mid-period starts with what its scope has spent in it so far, booked as an adjustment.
+    """
+    _check_budget(new)
+    async with _changing(engine) as (connection, now_us):
+        scope_id = await _scope_id(connection, new.scope_kind, new.scope)
+        same = and_(
+            budgets.c.scope_kind == new.scope_kind,
+            budgets.c.scope_id == scope_id,
+            budgets.c.model == new.model if new.model is not None else budgets.c.model.is_(None),
+            budgets.c.period == new.period,
+            budgets.c.timezone == new.timezone,
+            budgets.c.deleted_at_us.is_(None),
+        )
+        changed = update(budgets).where(same).values(limit_nanousd=new.limit_nanousd).returning(budgets.c.id)
+        budget_id = (await connection.execute(changed)).scalar_one_or_none()
+        if budget_id is None:
+            made = insert(budgets).values(
+                scope_kind=new.scope_kind,
+                scope_id=scope_id,
+                model=new.model,
+                period=new.period,
+                timezone=new.timezone,
+                limit_nanousd=new.limit_nanousd,
+                created_at_us=now_us,
+            )
+            budget_id = (await connection.execute(made.returning(budgets.c.id))).scalar_one()
+            await _open_window(connection, budget_id, scope_id, new, now_us)
+        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
+async def list_budgets(engine: AsyncEngine) -> list[Budget]:
+    """Live budgets with their present windows."""
+    async with reading(engine).connect() as connection:
+        return await _budgets(connection, await _now_us(connection), budgets.c.deleted_at_us.is_(None))
+
+
+async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
+    """The limit is gone about two seconds later; requests that run settle into its window."""
+    async with _changing(engine) as (connection, now_us):
+        ended = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
+        if (await connection.execute(ended)).rowcount == 0:
+            raise NotFound(f"There is no budget {budget_id}: `tollway budgets list` shows each with its number.", param="id")
+
+
+# ---- inside ------------------------------------------------------------------------------------------------------------------------
+@asynccontextmanager
+async def _changing(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, int]]:
+    """A transaction that moves the version which workers poll, and the database's time in it."""
+    async with engine.begin() as connection:
+        await connection.execute(update(catalog_version).values(version=catalog_version.c.version + 1))
+        yield connection, await _now_us(connection)
+
+
+async def _now_us(connection: AsyncConnection) -> int:
+    return int((await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one())
+
+
+def _check_name(kind: str, name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidRequest(
+            f"'{name[:80]}' cannot name a {kind}: use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.",
+            param="name",
+        )
+
+
+def _no_team(name: str) -> NotFound:
+    return NotFound(f"There is no team '{name}': `tollway teams list` shows them, `tollway teams add {name}` makes it.", param="team")
+
+
+async def _team_id(connection: AsyncConnection, name: str) -> int:
+    statement = select(teams.c.id).where(teams.c.name == name, teams.c.deleted_at_us.is_(None))
+    found = (await connection.execute(statement)).scalar_one_or_none()
+    if found is None:
+        raise _no_team(name)
+    return int(found)
+
+
+def _keys() -> Any:
+    names = ("id", "public", "name", "scopes", "models", "tag", "created_at_us", "expires_at_us", "revoked_at_us")
+    return select(*(api_keys.c[name] for name in names), teams.c.name.label("team")).join(teams, teams.c.id == api_keys.c.team_id)
+
+
+def _key(row: Row[Any]) -> Key:
+    return Key(
+        id=row.id,
+        public=row.public,
+        team=row.team,
+        name=row.name,
+        scopes=tuple(row.scopes.split()),
+        models=None if row.models is None else msgspec.json.decode(row.models, type=tuple[str, ...]),
+        tag=row.tag,
+        created_at_us=row.created_at_us,
+        expires_at_us=row.expires_at_us,
+        revoked_at_us=row.revoked_at_us,
+    )
+
+
+def instant_us(text: str, now_us: int) -> int:
+    """An instant as microseconds: from now (12h, 30d, 8w), a date (its midnight, UTC), or an ISO instant. InvalidRequest otherwise."""
+    ahead = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
+    if ahead is not None:
+        return now_us + int(ahead[1]) * MICROSECONDS[ahead[2]]
+    try:
+        at = datetime.fromisoformat(text)
+        return to_us(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(
+            f"'{text[:80]}' is no time: write 12h, 30d, 8w, 2027-01-31 or 2027-01-31T12:00:00Z.", param="expires"
+        ) from error
+
+
+def _future_us(text: str, now_us: int) -> int:
+    at_us = instant_us(text, now_us)
+    if at_us <= now_us:
+        raise InvalidRequest(f"'{text}' is past: a key expires in the future or never.", param="expires")
+    return at_us
+
+
+def _check_budget(new: NewBudget) -> None:
+    if new.period not in PERIODS:
+        raise InvalidRequest(f"There is no period '{new.period}': use {', '.join(PERIODS)}.", param="period")
+    if not 0 <= new.limit_nanousd <= LIMIT_MAX:
+        raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
+    if new.model == "":
+        raise InvalidRequest("model: name a route, or leave it out for all.", param="model")
+    try:
+        zone(new.timezone)
+    except ValueError as error:
+        raise InvalidRequest(f"timezone: {error}.", param="timezone") from error
+
+
+async def _scope_id(connection: AsyncConnection, kind: str, name: str) -> int:
+    """The id of what a budget is for."""
+    if kind == "team":
+        return await _team_id(connection, name)
+    if kind == "organisation":
+        statement = select(organisations.c.id).where(organisations.c.name == name)
+    elif kind == "key":
+        name = name.removeprefix("tw-")[:12]
+        statement = select(api_keys.c.id).where(api_keys.c.public == name, api_keys.c.revoked_at_us.is_(None))
+    else:
+        raise InvalidRequest(f"There is no scope '{kind}': a budget is for an organisation, a team or a key.", param="scope_kind")
+    found = (await connection.execute(statement)).scalar_one_or_none()
+    if found is None:
+        raise NotFound(f"There is no {kind} '{name}'.", param="scope")
+    return int(found)
+
+
+def _scope_column(kind: str, columns: Any) -> ColumnElement[int]:
+    column: ColumnElement[int] = columns[{"organisation": "org_id", "team": "team_id", "key": "key_id"}[kind]]
+    return column
+
+
+async def _open_window(connection: AsyncConnection, budget_id: int, scope_id: int, new: NewBudget, now_us: int) -> None:
+    """The first window of a new budget, charged with what its scope has spent since it began."""
+    starts_us, ends_us = bounds(new.period, new.timezone, now_us)
+    of_rows = [_scope_column(new.scope_kind, rollups.c) == scope_id, rollups.c.bucket_us >= starts_us]
+    of_adjusted = [_scope_column(new.scope_kind, usage.c) == scope_id, usage.c.started_at_us >= starts_us]
+    if new.model is not None:
+        of_rows.append(rollups.c.route == new.model)
+        of_adjusted.append(usage.c.route == new.model)
+    booked = (await connection.execute(select(func.coalesce(func.sum(rollups.c.cost), 0)).where(*of_rows))).scalar_one()
+    adjusted = select(func.coalesce(func.sum(adjustments.c.delta), 0)).join(usage, usage.c.id == adjustments.c.usage_id).where(*of_adjusted)
+    spent = int(booked) + int((await connection.execute(adjusted)).scalar_one())
+    window = insert(budget_windows).values(budget_id=budget_id, starts_at_us=starts_us, ends_at_us=ends_us, spent=spent)
+    window_id = (await connection.execute(window.returning(budget_windows.c.id))).scalar_one()
+    if spent:
+        row = {"id": uuid4(), "window_id": window_id, "delta": spent, "reason": "backfill", "created_at_us": now_us}
+        await connection.execute(insert(adjustments), row)
+
+
+async def _budgets(connection: AsyncConnection, now_us: int, which: ColumnElement[bool]) -> list[Budget]:
+    """Budgets with the window that holds now; one that nobody has opened yet is empty."""
+    window = budget_windows.c
+    present = and_(
+        window.budget_id == budgets.c.id, window.starts_at_us <= now_us, or_(window.ends_at_us.is_(None), window.ends_at_us > now_us)
+    )
+    statement = (
+        select(budgets, window.spent, window.leased, _scope_name().label("scope"))
+        .join(budget_windows, present, isouter=True)
+        .where(which)
+        .order_by(budgets.c.id)
+        .limit(LISTED_MAX)
+    )
+    return [_budget(row, now_us) for row in await connection.execute(statement)]
+
+
+def _scope_name() -> ColumnElement[str]:
+    """What a budget is for, as people call it."""
+    columns = {"organisation": organisations.c.name, "team": teams.c.name, "key": api_keys.c.public}
+    names = {
+        kind: select(column).where(column.table.c.id == budgets.c.scope_id).correlate(budgets).scalar_subquery()
+        for kind, column in columns.items()
+    }
+    return case(names, value=budgets.c.scope_kind)
+
+
+def _budget(row: Row[Any], now_us: int) -> Budget:
+    overridden = row.override_nanousd is not None and row.override_until_us is not None and row.override_until_us > now_us
+    return Budget(
+        id=row.id,
+        scope_kind=row.scope_kind,
+        scope=row.scope,
+        model=row.model,
+        period=row.period,
+        timezone=row.timezone,
+        limit_nanousd=row.override_nanousd if overridden else row.limit_nanousd,
+        spent_nanousd=row.spent or 0,  # no window yet
+        leased_nanousd=row.leased or 0,
+        resets_at_us=bounds(row.period, row.timezone, now_us)[1],
+    )
