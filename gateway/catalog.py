@@ -82,4 +82,3 @@ class Catalog(Struct, frozen=True, kw_only=True):
     version: str
     backends: Mapping[str, Backend]
     routes: Mapping[str, Route]
-

@@ -1,0 +1,227 @@
+"""Ledger rows and roll-ups from usage records: the column lists, the tuples, and how roll-ups add up. Pure; speaks no SQL dialect.
+
+An attempt's cost and tokens stand at its own backend under its own outcome; a request is counted once, at the backend that answered.
+The roll-ups of a row add up to the row's cost exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from gateway.money.records import AttemptEnd, UsageRecord
+from providers.types import Usage
+
+BUCKET_US = 900_000_000  # a quarter of an hour: every zone's midnight lies on one
+BINS_PER_DOUBLING = 4
+FOREIGN_CHARACTERS = 256  # of a vendor's id or a client's tag
+LAST_BIN = 96  # 2^24 ms, four hours and a half
+
+CLASSES = (
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "input_audio_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "output_audio_tokens",
+)
+USAGE_COLUMNS = (
+    *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id", "surface"),
+    *("tag", "provider_id", "error", "outcome", "status", "cost", "saved", *CLASSES),
+    *("stated", "estimated", "streamed", "ttft_ms", "duration_ms", "charges", "process_id"),
+)
+ATTEMPT_COLUMNS = (
+    *("request_id", "n", "backend", "vendor", "model", "price_id", "error", "provider_id", "outcome", "status", "cost", "worst"),
+    *(*CLASSES, "estimated", "ttft_ms", "duration_ms"),
+)
+ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")
+ROLLUP_SUMS = ("requests", "attempts", "cost", "saved", "unpriced", "estimated", *CLASSES, "ttft_count", "ttft_ms", "duration_ms")
+LATENCY_KEYS = (*ROLLUP_KEYS, "metric", "bin")
+TYPES = {  # of Postgres arrays; what is not named is BIGINT
+    **dict.fromkeys(("id", "request_id", "process_id"), "uuid"),
+    **dict.fromkeys(
+        ("route", "backend", "vendor", "model", "price_id", "surface", "tag", "provider_id", "error", "outcome", "charges", "metric"),
+        "text",
+    ),
+    **dict.fromkeys(("status", "n", "bin"), "smallint"),
+    "ttft_ms": "int",
+    "streamed": "bool",
+    "estimated": "bool",
+}
+ROLLUP_TYPES = TYPES | {"ttft_ms": "bigint", "estimated": "bigint"}
+
+Row = tuple[Any, ...]
+Key = tuple[int, int, int, int, str, str, str, str, str, str]
+
+
+def bin_of(ms: int) -> int:
+    """The bin of a latency: bin b holds ms in [2^((b-1)/4), 2^(b/4)) roughly, 0 holds 0."""
+    return 0 if ms <= 0 else min(LAST_BIN, 1 + int(BINS_PER_DOUBLING * math.log2(ms)))
+
+
+def bin_upper_ms(number: int) -> float:
+    """The upper edge of a bin."""
+    return 0.0 if number == 0 else float(2.0 ** (number / BINS_PER_DOUBLING))
+
+
+def clean(text: str) -> str:
+    """Foreign text as both databases take it: Postgres refuses a NUL, and one bad row would hold up all behind it."""
+    return text.replace("\0", "")[:FOREIGN_CHARACTERS] if "\0" in text or len(text) > FOREIGN_CHARACTERS else text
+
+
+def charged(record: UsageRecord) -> int:
+    """What the row's windows are charged; an unpriced row has no figure to charge."""
+    return 0 if record.cost is None else record.cost
+
+
+def _tokens(usage: Usage) -> Row:
+    return (
+        usage.input,
+        usage.cache_read,
+        usage.cache_write_5m,
+        usage.cache_write_1h,
+        usage.input_audio,
+        usage.output,
+        usage.reasoning,
+        usage.output_audio,
+    )
+
+
+def usage_row(record: UsageRecord, uid: Callable[[UUID], Any], process: Any) -> Row:
+    """Values in the order of USAGE_COLUMNS. uid: how this database takes a UUID."""
+    usage = record.usage
+    return (
+        uid(record.id),
+        record.started_at_us,
+        record.ended_at_us,
+        record.org_id,
+        record.team_id,
+        record.key_id,
+        record.route,
+        record.backend,
+        record.vendor,
+        record.model,
+        record.price_id,
+        record.surface,
+        clean(record.tag),
+        clean(record.provider_id),
+        record.error,
+        record.outcome,
+        record.status,
+        record.cost,
+        record.saved,
+        *_tokens(usage),
+        usage.stated_nanousd,
+        usage.estimated,
+        record.streamed,
+        record.ttft_ms,
+        record.duration_ms,
+        f"[{','.join(map(str, record.charges))}]",
+        process,
+    )
+
+
+def attempt_row(end: AttemptEnd, uid: Callable[[UUID], Any]) -> Row:
+    return (
+        uid(end.request_id),
+        end.n,
+        end.backend,
+        end.vendor,
+        end.model,
+        end.price_id,
+        end.error,
+        clean(end.provider_id),
+        end.outcome,
+        end.status,
+        end.cost,
+        end.worst,
+        *_tokens(end.usage),
+        end.usage.estimated,
+        end.ttft_ms,
+        end.duration_ms,
+    )
+
+
+class Rollup:
+    """Sums of one batch by key, and how many requests fell into which latency bin."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Key, list[int]] = {}
+        self._bins: dict[tuple[Key, str, int], int] = {}
+
+    def add(self, record: UsageRecord) -> None:
+        usage = record.usage
+        key = self._key(record, record.backend, record.vendor, record.model, record.outcome)
+        sums = self._at(key)
+        sums[0] += 1
+        sums[3] += record.saved
+        sums[4] += record.cost is None
+        sums[5] += usage.estimated
+        sums[16] += record.duration_ms
+        self._bin(key, "duration", record.duration_ms)
+        if record.ttft_ms is not None:
+            sums[14] += 1
+            sums[15] += record.ttft_ms
+            self._bin(key, "ttft", record.ttft_ms)
+        rest = charged(record)
+        for end in record.attempts:
+            there = self._at(self._key(record, end.backend, end.vendor, end.model, end.outcome))
+            there[1] += 1
+            if record.cost is not None and end.cost is not None:
+                there[2] += end.cost
+                rest -= end.cost
+            _add_tokens(there, end.usage)
+        sums[2] += rest  # 0 unless a cost was booked that no attempt carries
+        if not record.attempts:
+            _add_tokens(sums, usage)
+
+    def adjust(self, record: UsageRecord, delta: int) -> None:
+        """A row that was booked before at another cost: the difference, without another request."""
+        self._at(self._key(record, record.backend, record.vendor, record.model, "adjusted"))[2] += delta
+
+    def _key(self, record: UsageRecord, backend: str, vendor: str, model: str, outcome: str) -> Key:
+        started = record.started_at_us
+        bucket = started - started % BUCKET_US
+        return bucket, record.org_id, record.team_id, record.key_id, record.route, backend, vendor, model, outcome, record.tag
+
+    def _at(self, key: Key) -> list[int]:
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = [0] * len(ROLLUP_SUMS)
+        return sums
+
+    def _bin(self, key: Key, metric: str, ms: int) -> None:
+        at = (key, metric, bin_of(ms))
+        self._bins[at] = self._bins.get(at, 0) + 1
+
+    def rows(self) -> list[Row]:
+        """Sorted by the full key: every process writes in the same order, so none waits in a circle."""
+        return [(*key, *sums) for key, sums in sorted(self._sums.items())]
+
+    def latency_rows(self) -> list[Row]:
+        return [(*key, metric, number, count) for (key, metric, number), count in sorted(self._bins.items())]
+
+
+def _add_tokens(sums: list[int], usage: Usage) -> None:
+    sums[6] += usage.input
+    sums[7] += usage.cache_read
+    sums[8] += usage.cache_write_5m
+    sums[9] += usage.cache_write_1h
+    sums[10] += usage.input_audio
+    sums[11] += usage.output
+    sums[12] += usage.reasoning
+    sums[13] += usage.output_audio
+
+
+def charges_of(records: Iterable[UsageRecord]) -> dict[int, int]:
+    """Window id -> the sum of what these rows charge it."""
+    found: dict[int, int] = {}
+    for record in records:
+        cost = charged(record)
+        for window in record.charges:
+            found[window] = found.get(window, 0) + cost
+    return found

@@ -1,0 +1,299 @@
+"""The one task through which a process speaks to SQL about money: builds payloads, sends each until it is answered, learns.
+
+Knows the parts (budgets, journal, queue, waiters) and no request. A payload in doubt is sent again as it is, with the same number;
+nothing else is sent meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+from gateway.db.session import Away, Session
+from gateway.money import sync
+from gateway.money.budgets import Budgets, Window
+from gateway.money.journal import Journal, boot_id
+from gateway.money.journal_reading import Reading
+from gateway.money.leases import NEXT_WINDOW_US, Ask, ask, learn, slice_of
+from gateway.money.ledger import charged
+from gateway.money.queue import SettledQueue
+from gateway.money.waiting import Waiters
+from gateway.settings import Money
+
+BACKOFF_S = 0.05
+BACKOFF_MOST_S = 5.0
+IN_USE_US = 60_000_000  # a window reserved from this recently has its next period leased early
+FORGET_US = 600_000_000  # a window at rest this long leaves memory
+SKEW_ALARM_US = 1_000_000
+
+log = logging.getLogger("tollway.money")
+
+
+class Syncer:
+    """Owner of the process row. `run` is the task; `wake` makes it act now, `wake_soon` after the coalescing time of the near cap."""
+
+    def __init__(self, session: Session, settings: Money, journal_root: Path, clock: Callable[[], int]) -> None:
+        self.session = session
+        self.settings = settings
+        self.journal_root = journal_root
+        self.clock = clock
+        self.offset_us = 0
+        self.process_id = uuid4()
+        self.seq = 0
+        self.processes = 1
+        self.registered = False
+        self.ready = asyncio.Event()  # set at the first registration
+        self.closing = False
+        self.closed = False
+        self.recovering = False
+        self.failing = False  # the last try to reach SQL failed
+        self.faults = 0  # our own errors in a round, each logged
+        self.syncs = 0
+        self.budgets = Budgets(self._touched)
+        self.queue = SettledQueue(settings.queue_rows)
+        self.waiters = Waiters(self.budgets, settings.recall_wait_s, settings.refusal_memory_s)
+        self.journal = Journal(journal_root, self.process_id, settings)
+        self._wake = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
+        self._beat_at = 0.0
+
+    # ---- clock
+    def now_us(self) -> int:
+        return self.clock() + self.offset_us
+
+    def _learn_clock(self, database_us: int, before_us: int, after_us: int) -> None:
+        offset = database_us - (before_us + after_us) // 2
+        if abs(offset) > SKEW_ALARM_US and abs(self.offset_us) <= SKEW_ALARM_US:
+            log.warning("this machine's clock is %.1f s away from the database's; the database's is used", offset / 1_000_000)
+        first = not self.registered
+        self.offset_us = offset if first else self.offset_us + (offset - self.offset_us) // 8
+
+    # ---- waking
+    def wake(self) -> None:
+        self._wake.set()
+
+    def wake_soon(self) -> None:
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(self.settings.near_coalesce_s, self._now)
+
+    def _now(self) -> None:
+        self._soon = None
+        self._wake.set()
+
+    def _touched(self, window: Window) -> None:
+        """Money came back: near the cap somebody, here or elsewhere, may be waiting for it."""
+        if window.near and self._soon is None:
+            self.wake_soon()
+
+    def _interval_s(self) -> float:
+        if self.waiters:
+            return self.settings.tick_s / 4
+        held = len(self.queue) or any(not window.at_rest() for window in self.budgets.windows.values())
+        return self.settings.tick_s if held else self.settings.heartbeat_s
+
+    # ---- the task
+    async def run(self) -> None:
+        """Until closed. Every round's error is logged and counted, and the round tried again: money must not stop for a bug in it."""
+        while not self.closed:
+            try:
+                if not self.registered:
+                    await self._register()
+                await self._round()
+                self.failing = False
+            except Exception as error:  # noqa: BLE001  (counted and logged: money must not stop for a fault in one round)
+                await self._failed(error, BACKOFF_S)
+                continue
+            if self.closing and self._nothing_left():
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self.settings.tick_s if self.closing else self._interval_s())
+            self._wake.clear()
+
+    async def _failed(self, error: Exception, wait_s: float) -> None:
+        if not isinstance(error, Away):
+            self.faults += 1
+            log.error("sync failed", exc_info=error)
+        elif not self.failing:
+            log.warning("money: the database does not answer (%s); running on what is leased", error)
+        self.failing = True
+        self.waiters.fail_all()
+        await asyncio.sleep(wait_s)
+
+    def _nothing_left(self) -> bool:
+        return not self.queue and not any(window.unsynced or window.reserved for window in self.budgets.windows.values())
+
+    async def _register(self) -> None:
+        before = self.clock()
+        now = await self.session.run(
+            sync.register(self.session.dialect, self.process_id, socket.gethostname(), boot_id(), str(self.journal.directory))
+        )
+        self._learn_clock(now, before, self.clock())
+        self.registered = True
+        self.ready.set()
+        self._beat_at = 0.0
+
+    async def _round(self) -> None:
+        now = self.now_us()
+        self._housekeeping(now)
+        await self._make_windows()
+        payload = self._payload(now)
+        if not payload.writes and not payload.asks:
+            return
+        await self._deliver(payload)
+
+    async def _deliver(self, payload: sync.Payload) -> None:
+        """Send until answered. Closed and Forgotten end the payload: its rows stay queued and go out under what comes next."""
+        wait_s = BACKOFF_S
+        while True:
+            before = self.clock()
+            try:
+                answer = await self.session.run(sync.sync(self.session.dialect, payload), reads=not payload.writes)
+            except sync.Closed:
+                self._fenced()
+                return
+            except sync.Forgotten as forgot:
+                await self._forgotten(forgot.seq)
+                return
+            except Exception as error:  # noqa: BLE001  (a fault of ours is a doubt too: what was sent may have been done)
+                await self._failed(error, wait_s)
+                wait_s = min(BACKOFF_MOST_S, wait_s * 2)
+                continue
+            self.syncs += 1
+            if self.failing:
+                log.warning("money: the database answers again; %d rows wait", len(self.queue))
+            self.failing = False
+            self._learn_clock(answer.now_us, before, self.clock())
+            self._learn(payload, answer)
+            return
+
+    def _learn(self, payload: sync.Payload, answer: sync.Answer) -> None:
+        self.seq = answer.seq
+        self.processes = answer.processes
+        for record in payload.rows:
+            cost = charged(record)
+            for window_id in record.charges:
+                window = self.budgets.by_id.get(window_id)
+                if window is not None:
+                    window.unsynced -= cost
+        self.queue.confirm(payload.rows, self.journal)
+        now = self.now_us()
+        for line in answer.lines:
+            window = self.budgets.by_id.get(line.window_id)
+            if window is not None:
+                first = window.room is None
+                learn(window, line)
+                if first and slice_of(window, self.processes, now):  # far from the cap: fill up before the next request has to ask
+                    self.wake_soon()
+                if line.wanted and window.free > 0 and not window.waiting:  # somebody starves: do not wait for the next tick
+                    self.wake()
+        self.waiters.serve(now, answered=True)
+        if len(self.queue) >= self.settings.batch_rows or any(window.free < 0 for window in self.budgets.windows.values()):
+            self.wake()
+        if self.recovering and not self.queue:
+            self.recovering = False
+
+    # ---- payloads
+    def _payload(self, now_us: int) -> sync.Payload:
+        needs = self.waiters.needs()
+        idle_us = int(self.settings.idle_return_s * 1_000_000)
+        asks: list[Ask] = []
+        for window in self.budgets.windows.values():
+            need = needs.get(window, 0)
+            if window.id == 0 or (not need and self._resting(window, now_us)):
+                continue
+            if self.closing:
+                need = 0
+            asks.append(ask(window, self.processes, now_us, need, 0 if self.closing else idle_us))
+        asks.sort(key=lambda one: one.window_id)
+        rows = self.queue.batch(self.settings.batch_rows, self.journal)
+        loop_now = asyncio.get_running_loop().time()
+        beat = loop_now - self._beat_at >= self.settings.heartbeat_s
+        payload = sync.Payload(process=self.process_id, seq=self.seq, rows=rows, asks=tuple(asks), beat=beat)
+        if payload.writes:
+            self._beat_at = loop_now
+        return payload
+
+    def _resting(self, window: Window, now_us: int) -> bool:
+        """Nothing to say about it: no money here, and no reservation lately that would call for a slice."""
+        if not window.at_rest():
+            return False
+        fresh = window.room is None or now_us - max(window.used_us, window.starts_us) < int(self.settings.idle_return_s * 1_000_000)
+        return not fresh or window.gone or window.ended(now_us)
+
+    async def _make_windows(self) -> None:
+        for window in [window for window in self.budgets.windows.values() if window.id == 0]:
+            made = await self.session.run(
+                sync.make_window(self.session.dialect, window.budget.id, window.starts_us, window.ends_us),
+            )
+            if made is not None:
+                self.budgets.found(window, made)
+
+    def _housekeeping(self, now_us: int) -> None:
+        self.journal.repair()
+        resting: list[Window] = []
+        for window in list(self.budgets.windows.values()):
+            window.tick(now_us)
+            if window.at_rest() and (window.ended(now_us) or window.gone or now_us - max(window.used_us, window.starts_us) > FORGET_US):
+                resting.append(window)
+            elif window.ends_us is not None and 0 < window.ends_us - now_us < NEXT_WINDOW_US and now_us - window.used_us < IN_USE_US:
+                self.budgets.following(window)
+        if resting:
+            self.budgets.forget(resting)
+
+    # ---- when the world has changed under us
+    def _fenced(self) -> None:
+        """Somebody closed this process while it lives: go on as a new one. Leases are gone; what runs is leased anew by force."""
+        log.error("process %s was closed by somebody else; going on under a new identity", self.process_id)
+        old = self.journal
+        self.process_id = uuid4()
+        self.registered = False
+        self.journal = Journal(self.journal_root, self.process_id, self.settings)
+        self.queue.move(old, self.journal)
+        old.close(remove=True)
+        self.seq = 0
+        for window in self.budgets.windows.values():
+            window.amount = 0
+            window.room = None
+
+    async def _forgotten(self, seq: int | None) -> None:
+        """The database lost commits that it had confirmed: bring back the rows of the retained journal, lease anew what runs."""
+        log.error("the database is at %s, confirmed was %d: it forgot commits; writing retained rows again", seq, self.seq)
+        self.recovering = True
+        if seq is None:
+            await self._register()
+        await self.session.run(sync.restore_process(self.session.dialect, self.process_id, self.seq))
+        for record in await asyncio.to_thread(lambda: list(Reading(self.journal.directory))):
+            if record.id in self.queue:
+                continue
+            self.queue.put(record, None, self.now_us())
+            for window_id in record.charges:
+                window = self.budgets.by_id.get(window_id)
+                if window is not None:
+                    window.unsynced += charged(record)
+        held = await self.session.run(sync.own_leases(self.session.dialect, self.process_id), reads=True)
+        for window in self.budgets.windows.values():
+            window.amount = held.get(window.id, 0)
+            window.room = None
+
+    async def finish(self) -> bool:
+        """After `run` has ended: give back every lease and close the row. False when it must be left to an adopter."""
+        if not self.registered:
+            return self.journal.open_requests == 0 and not self.queue
+        if self.journal.open_requests or not self._nothing_left():
+            return False
+        try:
+            await self.session.run(sync.close_process(self.session.dialect, self.process_id, self.seq))
+        except (Away, sync.Moved) as error:
+            log.warning("process %s could not be closed: %s; an adopter will", self.process_id, error)
+            return False
+        return True
+
+    def age_us(self) -> int:
+        """How long the oldest row has waited for SQL."""
+        oldest = self.queue.oldest_us()
+        return 0 if oldest is None else max(0, self.now_us() - oldest)

@@ -1,0 +1,70 @@
+"""The most that one attempt can cost: what a budget reserves before it is sent. Pure; the caller brings upper bounds of tokens.
+
+Knows no tokenizer: `input_tokens` is an upper bound already (the byte length, or a count times the family's factor).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gateway.catalog import Price, Tier
+from gateway.money.pricing import MILLION, dearest_input, dearest_output
+
+MEDIA_TOKENS = 8192  # stated maximum of one image, document page set or audio clip where a backend says nothing else
+UNKNOWN_OUTPUT_TOKENS = 16_384  # a model whose own maximum is not known and a client that names none
+FRAMING_TOKENS = 64  # role markers and the priming of the answer, per request
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """Upper bounds of one attempt. max_tokens: of one choice, reasoning included; None = the model's maximum."""
+
+    input_tokens: int
+    media: int = 0
+    max_tokens: int | None = None
+    n: int = 1
+    context_tokens: int | None = None
+    max_output_tokens: int | None = None
+    media_tokens: int = MEDIA_TOKENS
+
+
+def prompt_tokens(bound: Bound) -> int:
+    """Upper bound of the prompt, media included. A prompt never exceeds the context: a longer one is refused upstream unbilled."""
+    tokens = bound.input_tokens + FRAMING_TOKENS + bound.media * bound.media_tokens
+    return tokens if bound.context_tokens is None else min(tokens, bound.context_tokens)
+
+
+def output_tokens(bound: Bound) -> int:
+    """Upper bound of all choices together."""
+    limits = [limit for limit in (bound.max_tokens, bound.max_output_tokens, bound.context_tokens) if limit is not None]
+    return (min(limits) if limits else UNKNOWN_OUTPUT_TOKENS) * bound.n
+
+
+def worst_case(price: Price, input_tokens: int, output_tokens: int) -> int:
+    """Nano-USD, rounded up: upper bounds of all prompt tokens and of all generated tokens (every choice, reasoning included).
+
+    The dearest class and every tier that the prompt may reach are counted, the fee per request too.
+    """
+    before, per_token = _parts(price, input_tokens)
+    return before + -(-output_tokens * per_token // MILLION)
+
+
+def worst(price: Price | None, bound: Bound) -> int | None:
+    """The same from the parts of a request; None when the price is unknown."""
+    return None if price is None else worst_case(price, prompt_tokens(bound), output_tokens(bound))
+
+
+def fitting_max_tokens(price: Price, bound: Bound, obtainable: int) -> int:
+    """The largest max_tokens per choice whose worst case is at most `obtainable` nano-USD, never more than asked; 0 or less = none."""
+    before, per_token = _parts(price, prompt_tokens(bound))
+    asked = output_tokens(bound) // bound.n
+    if per_token == 0:
+        return asked if before <= obtainable else 0
+    return min(asked, (obtainable - before) * MILLION // per_token // bound.n)
+
+
+def _parts(price: Price, input_tokens: int) -> tuple[int, int]:
+    """(worst of input and request fee in nano-USD, dearest output rate per million): over the base price and each tier in reach."""
+    reachable: list[Price | Tier] = [price, *(tier for tier in price.tiers if input_tokens > tier.above)]
+    dearest_in = max(price.input_audio or 0, *(dearest_input(rates) for rates in reachable))
+    dearest_out = max(dearest_output(price, rates) for rates in reachable)
+    return price.per_request + -(-input_tokens * dearest_in // MILLION), dearest_out
