@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from providers.errors import ProviderError
 
@@ -53,6 +53,7 @@ class Image(Struct, frozen=True, tag="image"):
     data: str | None = None
     media_type: str | None = None
     detail: str | None = None
+    cache_control: Raw | None = None
 
 
 class Document(Struct, frozen=True, tag="document"):
@@ -60,6 +61,7 @@ class Document(Struct, frozen=True, tag="document"):
     file_id: str | None = None
     media_type: str | None = None
     name: str | None = None
+    cache_control: Raw | None = None
 
 
 class Audio(Struct, frozen=True, tag="audio"):
@@ -80,7 +82,15 @@ class Refusal(Struct, frozen=True, tag="refusal"):
     text: str
 
 
-Part = Text | Image | Document | Audio | Thinking | RedactedThinking | Refusal
+class Opaque(Struct, frozen=True, tag="opaque"):
+    """A part that only its own dialect knows, as it came; another dialect refuses it by `type`."""
+
+    dialect: str
+    type: str = field(name="kind")  # encoded under another name: "type" is the tag
+    raw: Raw
+
+
+Part = Text | Image | Document | Audio | Thinking | RedactedThinking | Refusal | Opaque
 
 
 class Call(Struct, frozen=True):
@@ -92,13 +102,17 @@ class Call(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """`content` is None (the client said null or nothing), a string, or typed parts: the three are kept apart."""
+    """`content` is None (the client said null or nothing), a string, or typed parts: the three are kept apart.
+
+    extra: members that only the message's own dialect knows, as they came; another dialect leaves them out and names them.
+    """
 
     role: str  # system | developer | user | assistant | tool
     content: str | tuple[Part, ...] | None = None
     name: str | None = None
     calls: tuple[Call, ...] = ()
     call_id: str | None = None  # role tool: which call this answers
+    extra: Mapping[str, Raw] = {}
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -108,6 +122,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     description: str | None = None
     parameters: Raw | None = None
     strict: bool | None = None
+    cache_control: Raw | None = None
 
 
 class Request(Struct, kw_only=True):
@@ -132,6 +147,7 @@ class Request(Struct, kw_only=True):
     media: int = 0  # images, documents and audio clips in the messages
     dropped: tuple[str, ...] = ()  # fields that the chosen target cannot carry, named in x-tollway-dropped
     decoded: tuple[Message, ...] | None = None  # filled by the dialect's `messages(request)`
+    decoded_tools: tuple[Tool, ...] | None = None  # filled by the dialect's `tools(request)`
 
 
 # ---- events ------------------------------------------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ class Started(Struct, frozen=True, tag="started"):
 class TextDelta(Struct, frozen=True, tag="text"):
     text: str
     choice: int = 0
-    logprobs: Raw | None = None
+    logprobs: str | None = None  # JSON text, as the vendor wrote it
     refusal: bool = False
 
 

@@ -1,0 +1,93 @@
+"""What a dialect is: one codec for a wire language, used by a surface to serve it and by a provider to speak it.
+
+Knows no particular language; `providers.dialects.DIALECTS` has them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from providers.errors import ProviderError
+from providers.types import Frame, Message, Request, Target, Tool
+
+
+class DecodeError(Exception):
+    """The client's body cannot be taken: 400. `message` says what is wrong and what to do; `param` names the field."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+
+
+class Quirks(Struct, frozen=True, kw_only=True):
+    """What a backend of this dialect takes, where servers that speak it differ. Data of the vendor's row and the model's entry.
+
+    usage_option: knows `stream_options.include_usage`. store: knows `store` (set to false where the client did not say).
+    token_limit: the one name of the limit it takes (`max_tokens` or `max_completion_tokens`); empty = as the client wrote it.
+    roles: roles it does not know -> what to write instead, such as developer -> system. drop: fields it cannot carry, left out and
+    named in `request.dropped`. refuse: fields that refuse the request for this backend. A field with its default value is neither
+    named nor refused.
+    """
+
+    usage_option: bool = True
+    store: bool = False
+    token_limit: str = ""
+    roles: Mapping[str, str] = {}
+    drop: frozenset[str] = frozenset()
+    refuse: frozenset[str] = frozenset()
+
+
+PLAIN = Quirks()
+
+
+class StreamDecoder(Protocol):
+    """Upstream bytes of one stream -> frames."""
+
+    def feed(self, data: bytes) -> Frame:
+        """Raises ProviderError for an error before the first event that carries something; after it a Failed event ends the frame."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """The end marker or an error was seen: nothing more is read."""
+        ...
+
+    def close(self) -> Frame:
+        """The stream is over: what was left. Raises Cut where it ended before its end."""
+        ...
+
+
+class StreamEncoder(Protocol):
+    """Frames -> the bytes of one stream to a client."""
+
+    def encode(self, frame: Frame) -> bytes: ...
+
+    def end(self, cost: str | None) -> bytes:
+        """The closing bytes; `cost` in USD goes into a comment, None = no comment."""
+        ...
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """One wire language in both directions.
+
+    decode_request raises DecodeError. messages and tools decode once, on demand. encode_request raises Unsupported and sets
+    `request.dropped`. http_error never raises. stream_encoder takes the request and the id to use where the backend gave none.
+    """
+
+    name: str
+    decode_request: Callable[[bytes], Request]
+    messages: Callable[[Request], tuple[Message, ...]]
+    tools: Callable[[Request], tuple[Tool, ...]]
+    encode_request: Callable[[Request, Target, Quirks], bytes]
+    stream_decoder: Callable[[], StreamDecoder]
+    decode_answer: Callable[[bytes], Frame]
+    encode_answer: Callable[[Sequence[Frame], Request], bytes]
+    stream_encoder: Callable[[Request, str], StreamEncoder]
+    http_error: Callable[[int, Mapping[str, str], bytes], ProviderError]
+    error_body: Callable[[int, str, str, str | None, str | None], bytes]
+    stream_error: Callable[[str, str, str | None, str | None], bytes]

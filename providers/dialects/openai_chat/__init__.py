@@ -1,0 +1,22 @@
+"""OpenAI Chat Completions, and the many servers that speak it."""
+
+from __future__ import annotations
+
+from providers.dialects.base import Dialect
+from providers.dialects.openai_chat import answers, encode, errors
+from providers.dialects.openai_chat.requests import NAME, decode_request, encode_request, messages, tools
+
+DIALECT = Dialect(
+    name=NAME,
+    decode_request=decode_request,
+    messages=messages,
+    tools=tools,
+    encode_request=encode_request,
+    stream_decoder=answers.StreamDecoder,
+    decode_answer=answers.decode_answer,
+    encode_answer=encode.encode_answer,
+    stream_encoder=encode.StreamEncoder,
+    http_error=errors.http_error,
+    error_body=errors.error_body,
+    stream_error=errors.stream_error,
+)

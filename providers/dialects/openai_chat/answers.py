@@ -1,0 +1,331 @@
+"""Answers from upstream, whole and streamed, to events. The bytes stay beside the events, for a client of the same language.
+
+One path: a whole answer is a chunk whose choices have a `message` in place of a `delta`. Knows where the many servers of this
+language put usage, reasoning and errors, and no server by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from providers.dialects.openai_chat import wire
+from providers.dialects.openai_chat.errors import stated_error
+from providers.errors import BadAnswer, Cut, ProviderError, ServerFailed
+from providers.sse import Block, EventTooLarge, Parser
+from providers.sse import Event as Block_Event
+from providers.types import Event, Failed, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
+
+NAME = "openai_chat"
+EMPTY_DELTAS = (None, wire.Delta(), wire.Delta(content=""))
+MAX_BAD_EVENTS = 16  # unreadable events of one stream that are left out before it is given up
+
+
+class _Choice:
+    """What one choice has brought so far."""
+
+    __slots__ = ("by_index", "finished", "ids")
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.ids: list[str] = []  # of the calls, by our index
+        self.by_index: dict[int | None, int] = {}  # the vendor's index -> ours
+
+
+class Answer:
+    """Turns chunks into events; the state of one answer."""
+
+    __slots__ = ("_cost", "_usage", "carried", "choices", "started")
+
+    def __init__(self) -> None:
+        self.started = False
+        self.carried = False  # an event that carries something was given away
+        self.choices: dict[int, _Choice] = {}
+        self._usage: dict[str, Any] = {}
+        self._cost: Any = None
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.choices) and all(choice.finished for choice in self.choices.values())
+
+    def take(self, chunk: wire.StreamChunk | wire.Chunk, events: list[Event]) -> None:
+        """Append the events of one chunk. A usage that states nothing new is left out."""
+        if not self.started and (chunk.id or chunk.model or chunk.choices):
+            self.started = True
+            created = chunk.created
+            events.append(Started(_text(chunk.id), _text(chunk.model), created if type(created) is int else 0))
+        for choice in chunk.choices or ():
+            body = choice.delta or (choice.message if type(choice) is wire.Choice else None)
+            number = choice.index if type(choice.index) is int else 0
+            state = self.choices.get(number)
+            if state is None:
+                state = self.choices[number] = _Choice()
+            if body is not None:
+                self._body(body, state, number, choice.logprobs, events)
+            if choice.finish_reason:
+                self._finish(_text(choice.finish_reason), state, number, events)
+            if choice.usage is not None:
+                self._meter(choice.usage, events)
+        if chunk.cost is not None:
+            self._cost = chunk.cost
+        if chunk.usage is not None:
+            self._meter(chunk.usage, events)
+        elif chunk.x_groq is not None and chunk.x_groq.usage is not None:
+            self._meter(chunk.x_groq.usage, events)
+
+    def _body(self, body: wire.Delta, state: _Choice, number: int, logprobs: Any, events: list[Event]) -> None:
+        before = len(events)
+        if body.reasoning_content or body.reasoning or body.reasoning_details:
+            _reasoning(body, number, events)
+        content = body.content
+        if content.__class__ is str:
+            if content or logprobs is not None:
+                events.append(TextDelta(content, number, None if logprobs is None else wire.encode_json(logprobs).decode()))
+        elif content is not None:
+            _parts(content, number, events)
+        elif logprobs is not None:
+            events.append(TextDelta("", number, wire.encode_json(logprobs).decode()))
+        if body.refusal:
+            events.append(TextDelta(_text(body.refusal), number, refusal=True))
+        for piece in body.tool_calls or ():
+            _call(piece, state, number, events)
+        if body.function_call is not None and (body.function_call.name or body.function_call.arguments):
+            _legacy_call(body.function_call, state, number, events)
+        if len(events) > before:
+            self.carried = True
+
+    def _finish(self, reason: str, state: _Choice, number: int, events: list[Event]) -> None:
+        if state.finished:
+            return  # some servers finish twice, the second time beside the usage
+        if reason == "error":
+            raise ServerFailed("the backend ended its answer with an error that it did not explain")
+        state.finished = self.carried = True
+        events.append(Finished(wire.FINISH.get(reason, reason), number))
+
+    def _meter(self, usage: Any, events: list[Event]) -> None:
+        if not isinstance(usage, dict):
+            return
+        merged = wire.merge(self._usage, usage)
+        if merged == self._usage and self._cost is None:
+            return
+        self._usage = merged
+        known = wire.usage_from_wire(merged, self._cost)
+        if known is not None:
+            events.append(Metered(known))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _parts(content: Any, choice: int, events: list[Event]) -> None:
+    """Content as typed parts, or as one object."""
+    for part in content if isinstance(content, list) else [content]:
+        if not isinstance(part, dict):
+            continue
+        text = part.get("text")
+        if part.get("type") == "thinking":
+            inner = part.get("thinking")
+            pieces = inner if isinstance(inner, list) else [{"text": inner}]
+            text = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+            signature = part.get("signature")
+            if text or signature:
+                events.append(ReasoningDelta(text, choice, _text(signature) or None))
+        elif isinstance(text, str) and text:
+            events.append(TextDelta(text, choice))
+
+
+def _reasoning(body: wire.Delta, choice: int, events: list[Event]) -> None:
+    """One text, though servers repeat it under several names; signatures and encrypted pieces stand in the details alone."""
+    text = body.reasoning_content or body.reasoning
+    details = body.reasoning_details
+    text = text if isinstance(text, str) else ""
+    signature = redacted = None
+    for detail in details if isinstance(details, list) else ():
+        if not isinstance(detail, dict):
+            continue
+        if detail.get("type") == "reasoning.encrypted":
+            redacted = (redacted or "") + _text(detail.get("data"))
+        signature = detail.get("signature") or signature
+        if not body.reasoning_content and not body.reasoning:
+            text += _text(detail.get("text") or detail.get("summary"))
+    if text or signature or redacted:
+        events.append(ReasoningDelta(text, choice, _text(signature) or None, redacted))
+
+
+def _call(piece: wire.ToolPiece, state: _Choice, choice: int, events: list[Event]) -> None:
+    """A tool call or a piece of one. Ours count from 0; a new id with a name at a known index is a new call."""
+    function = piece.function
+    name = _text(function.name) if function is not None else ""
+    arguments = function.arguments if function is not None else None
+    text = _text(arguments) if arguments is None or isinstance(arguments, str) else wire.encode_json(arguments).decode()
+    call_id = _text(piece.id)
+    key = piece.index if type(piece.index) is int else None
+    known = state.by_index.get(key)
+    # without any index, every piece with a name is a call of its own
+    if known is not None and not (name and (key is None or (call_id and state.ids[known] != call_id))):
+        if text:
+            events.append(ToolCallDelta(known, text, choice=choice))
+        return
+    known = state.by_index[key] = len(state.ids)
+    state.ids.append(call_id)
+    events.append(ToolCallDelta(known, text, call_id or None, name or None, choice))
+
+
+def _legacy_call(function: wire.Function, state: _Choice, choice: int, events: list[Event]) -> None:
+    name = _text(function.name)
+    events.append(ToolCallDelta(0, _text(function.arguments), None, name or None, choice))
+    if not state.ids:
+        state.ids.append("")
+
+
+class StreamDecoder:
+    """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py)."""
+
+    __slots__ = ("_answer", "_bad", "_done", "_parser")
+
+    def __init__(self) -> None:
+        self._parser = Parser()
+        self._answer = Answer()
+        self._bad = 0
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        return self._done
+
+    def feed(self, data: bytes) -> Frame:
+        if self._done:
+            return Frame(events=[], dialect=NAME)
+        try:
+            block = self._parser.feed(data)
+        except EventTooLarge as error:
+            return self._fail(BadAnswer(str(error)), Frame(events=[], dialect=NAME))
+        return self._frame(block)
+
+    def close(self) -> Frame:
+        if self._done:
+            return Frame(events=[], dialect=NAME)
+        block = self._parser.close()
+        frame = self._frame(block)
+        if frame.wire:
+            frame.wire += b"\n\n"
+        if frame.usage_wire:
+            frame.usage_wire += b"\n\n"
+        if self.done:
+            return frame
+        self._done = True
+        if not self._answer.finished:
+            return self._fail(Cut("the backend's stream ended before its end"), frame)
+        return frame
+
+    def _frame(self, block: Block) -> Frame:
+        frame = Frame(events=[], dialect=NAME)
+        events = frame.events
+        kept: list[bytes] | None = None  # None: every byte so far goes on as it is
+        raw = block.raw
+        at = 0
+        for event in block.events:
+            try:
+                verdict = self._event(event, events)
+            except ProviderError as error:
+                frame.wire = b"".join([*(kept or ()), raw[at : event.start] if kept is not None else raw[: event.start]])
+                return self._fail(error, frame)
+            if verdict is _PASS:
+                continue
+            if kept is None:
+                kept = []
+            kept.append(raw[at : event.start])
+            at = event.end
+            if verdict is _USAGE:
+                frame.usage_wire += _plain(event, raw)
+            elif verdict is _REWRITE:
+                kept.append(_plain(event, raw))
+            elif verdict is _DONE:
+                self._done = True
+                at = len(raw)
+                break
+        frame.wire = raw if kept is None else b"".join([*kept, raw[at:]])
+        return frame
+
+    def _event(self, event: Block_Event, events: list[Event]) -> int:
+        """Append one event's events; what becomes of its bytes."""
+        data = event.data
+        if data is None:
+            return _PASS if event.plain else _LEAVE
+        if data == b"[DONE]":
+            return _DONE
+        try:
+            chunk = wire.decode_chunk(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._unreadable(event)
+        if chunk.error is not None or event.name == b"error":
+            for choice in chunk.choices or ():
+                choice.finish_reason = None
+            self._answer.take(chunk, events)  # what came with the error was generated all the same
+            raise stated_error(wire.decode_any(data))
+        before = len(events)
+        self._answer.take(chunk, events)
+        if chunk.usage is not None and _usage_alone(chunk, events[before:]):
+            return _USAGE
+        return _PASS if event.plain else _REWRITE
+
+    def _unreadable(self, event: Block_Event) -> int:
+        """An event that is no chunk is left out, so that the rest of a good stream is not lost with it; many are too many."""
+        if event.name == b"error":
+            raise stated_error(None)
+        self._bad += 1
+        if self._bad > MAX_BAD_EVENTS:
+            raise BadAnswer(f"the backend's stream has more than {MAX_BAD_EVENTS} unreadable events")
+        return _LEAVE
+
+    def _fail(self, error: ProviderError, frame: Frame) -> Frame:
+        """Before anything was given away the error is raised; after it, it ends the stream's events."""
+        self._done = True
+        if not self._answer.carried:
+            raise error
+        frame.events.append(Failed(error))
+        return frame
+
+
+_PASS, _LEAVE, _USAGE, _REWRITE, _DONE = range(5)
+
+
+def _usage_alone(chunk: wire.StreamChunk, events: list[Event]) -> bool:
+    """A chunk that a client who did not ask for usage should not see: it has nothing else, whatever stands in `choices`."""
+    if not chunk.choices:
+        return True
+    if any(type(event) is not Metered for event in events):
+        return False
+    return not any(choice.finish_reason for choice in chunk.choices) and all(choice.delta in EMPTY_DELTAS for choice in chunk.choices)
+
+
+def _plain(event: Block_Event, raw: bytes) -> bytes:
+    """The event for a client: its own bytes, or its data alone where they had fields that a client should not get."""
+    if event.plain:
+        return raw[event.start : event.end]
+    assert event.data is not None  # only events with data are kept
+    return b"".join([b"data: " + line + b"\n" for line in event.data.split(b"\n")]) + b"\n"
+
+
+def decode_answer(body: bytes) -> Frame:
+    """A whole answer. Raises ProviderError: BadAnswer for what is none, the stated kind for an error under status 200."""
+    try:
+        answer = wire.decode_whole(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
+    if answer.error is not None:
+        raise stated_error(wire.decode_any(body))
+    if not answer.choices:
+        raise BadAnswer("the backend's answer has no choices")
+    events: list[Event] = []
+    state = Answer()
+    for position, choice in enumerate(answer.choices):
+        choice.delta = None if choice.message is not None else choice.delta
+        if type(choice.index) is not int:
+            choice.index = position
+        for index, call in enumerate((choice.message or wire.Delta()).tool_calls or ()):
+            call.index = index  # a whole answer has no pieces: each entry is a call
+    state.take(answer, events)
+    return Frame(events=events, wire=body, dialect=NAME, whole=True)

@@ -1,0 +1,173 @@
+"""The table of request fields: what each may be, which are the client's own data, and names that may not stand anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from providers.dialects.base import DecodeError
+
+MAX_DEPTH = 32  # of configuration objects that are searched for steering names
+
+
+class Field(Struct, frozen=True):
+    """How a known field is checked: its type, and the sentence that tells a client what to send."""
+
+    check: Any
+    remedy: str
+    data: bool = False  # the client's own data: never searched for steering names
+    default: float | None = None  # the API's own default: sent or not, it means the same
+
+
+def _check(kind: Any) -> Any:
+    return msgspec.json.Decoder(kind).decode
+
+
+_positive = _check(Annotated[int, Meta(ge=1)] | None)
+_bool = _check(bool | None)
+_text = _check(str | None)
+_object = _check(dict[str, Raw] | None)
+_objects = _check(list[dict[str, Raw]] | None)
+_penalty = _check(Annotated[float, Meta(ge=-2, le=2)] | None)
+_stops = _check(str | list[str] | None)
+_choice = _check(str | dict[str, Raw] | None)
+
+FIELDS: Mapping[str, Field] = {
+    "model": Field(_check(Annotated[str, Meta(min_length=1, max_length=256)]), "the name of a route, as text"),
+    "messages": Field(None, "a list of at least one message", data=True),
+    "stream": Field(_bool, "true or false"),
+    "stream_options": Field(_object, 'an object such as {"include_usage": true}'),
+    "max_tokens": Field(_positive, "a whole number of at least 1"),
+    "max_completion_tokens": Field(_positive, "a whole number of at least 1"),
+    "temperature": Field(_check(Annotated[float, Meta(ge=0, le=2)] | None), "a number from 0 to 2", default=1),
+    "top_p": Field(_check(Annotated[float, Meta(ge=0, le=1)] | None), "a number from 0 to 1", default=1),
+    "n": Field(_check(Annotated[int, Meta(ge=1, le=128)] | None), "a whole number from 1 to 128", default=1),
+    "stop": Field(_stops, "a text or a list of texts", data=True),
+    "presence_penalty": Field(_penalty, "a number from -2 to 2", default=0),
+    "frequency_penalty": Field(_penalty, "a number from -2 to 2", default=0),
+    "logit_bias": Field(_check(dict[str, float] | None), "an object of token ids and numbers", data=True),
+    "logprobs": Field(_bool, "true or false", default=0),
+    "top_logprobs": Field(_check(Annotated[int, Meta(ge=0, le=20)] | None), "a whole number from 0 to 20"),
+    "seed": Field(_check(int | None), "a whole number"),
+    "user": Field(_text, "a text", data=True),
+    "tools": Field(None, "a list of tools", data=True),
+    "tool_choice": Field(_choice, '"none", "auto", "required" or an object that names a tool', data=True),
+    "parallel_tool_calls": Field(_bool, "true or false"),
+    "functions": Field(_objects, "a list of functions", data=True),
+    "function_call": Field(_choice, '"none", "auto" or an object that names a function', data=True),
+    "response_format": Field(_object, "an object with a `type`", data=True),
+    "reasoning_effort": Field(_text, 'a text such as "low"'),
+    "verbosity": Field(_text, 'a text such as "low"'),
+    "service_tier": Field(_text, 'a text such as "auto"'),
+    "store": Field(_bool, "true or false"),
+    "metadata": Field(_object, "an object"),
+    "modalities": Field(_check(list[str] | None), "a list of texts"),
+    "audio": Field(_object, "an object"),
+    "prediction": Field(_object, "an object", data=True),
+    "web_search_options": Field(_object, "an object"),
+    "prompt_cache_key": Field(_text, "a text", data=True),
+    "prompt_cache_retention": Field(_text, "a text"),
+    "safety_identifier": Field(_text, "a text", data=True),
+}
+
+# Names that would choose the address, the credential or the target in place of the catalog. Compared in lower case, `-` as `_`.
+STEERING = frozenset(
+    {
+        "api_base",
+        "api_host",
+        "api_key",
+        "api_keys",
+        "api_type",
+        "api_version",
+        "authorization",
+        "aws_access_key_id",
+        "aws_bedrock_runtime_endpoint",
+        "aws_region_name",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "azure_ad_token",
+        "azure_deployment",
+        "azure_endpoint",
+        "base_url",
+        "custom_llm_provider",
+        "default_headers",
+        "deployment_id",
+        "endpoint_url",
+        "extra_headers",
+        "extra_query",
+        "fallbacks",
+        "headers",
+        "host",
+        "http_client",
+        "litellm_params",
+        "mock_response",
+        "model_list",
+        "models",
+        "openai_api_base",
+        "openai_api_key",
+        "proxies",
+        "proxy",
+        "region_name",
+        "vertex_credentials",
+        "vertex_location",
+        "vertex_project",
+        "x_api_key",
+    }
+)
+
+
+def check_steering(name: str, raw: Raw | None) -> None:
+    """Refuse a name that steers, at top level (raw None: the name alone) or anywhere inside a configuration object."""
+    if name in STEERING or name.lower().replace("-", "_") in STEERING:
+        raise _steers(name)
+    if raw is None or memoryview(raw)[0] not in b"{[":
+        return
+    _search(msgspec.json.decode(raw), name, 1)
+
+
+def _search(value: Any, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise DecodeError(f"`{path}` is nested deeper than {MAX_DEPTH} levels; send it flatter.", param=path)
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            here = f"{path}.{name}"
+            if name.lower().replace("-", "_") in STEERING:
+                raise _steers(here)
+            _search(inner, here, depth + 1)
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            if isinstance(inner, dict | list):
+                _search(inner, f"{path}[{position}]", depth + 1)
+
+
+def _steers(path: str) -> DecodeError:
+    message = f"`{path}` may not be sent: addresses, credentials and targets are set by this gateway's operator alone. Leave it out."
+    return DecodeError(message, param=path, code="steering_field")
+
+
+# ---- the parts of messages and tools that are looked at for every request -----------------------------------------------------------
+class MessagePeek(Struct, gc=False):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Raw = Raw(b"null")
+
+
+class PartPeek(Struct, gc=False):
+    type: str
+    image_url: Raw = Raw()
+    input_audio: Raw = Raw()
+    file: Raw = Raw()
+
+
+class ToolPeek(Struct, gc=False):
+    type: str
+
+
+class FormatPeek(Struct, gc=False):
+    type: str
+
+
+class OptionsPeek(Struct, gc=False):
+    include_usage: bool | None = None

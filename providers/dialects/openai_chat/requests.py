@@ -1,0 +1,357 @@
+"""Requests of this language: from the client (checked one level deep, the rest on demand) and to the backend.
+
+The fast lane writes the client's own bytes again with what the target needs changed at top level; nested values stay byte for byte.
+Knows no vendor by name: what a backend takes comes as Quirks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from providers.dialects.base import PLAIN, DecodeError, Quirks
+from providers.dialects.openai_chat import content as codec
+from providers.dialects.openai_chat.fields import (
+    FIELDS,
+    Field,
+    FormatPeek,
+    MessagePeek,
+    OptionsPeek,
+    PartPeek,
+    ToolPeek,
+    check_steering,
+)
+from providers.errors import Unsupported
+from providers.types import Message, Request, Target, Tool
+
+NAME = "openai_chat"
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_messages = msgspec.json.Decoder(list[MessagePeek]).decode
+_parts = msgspec.json.Decoder(list[PartPeek]).decode
+_tools = msgspec.json.Decoder(list[ToolPeek]).decode
+_format = msgspec.json.Decoder(FormatPeek).decode
+_options = msgspec.json.Decoder(OptionsPeek).decode
+_key = msgspec.json.Decoder(str).decode
+_any = msgspec.json.Decoder().decode
+_roles = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_encode = msgspec.json.Encoder().encode
+
+_INCLUDE_USAGE = Raw(b'{"include_usage":true}')
+_FALSE = Raw(b"false")
+_NULL = Raw(b"null")
+_SPACE = b" \t\r\n"
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_NEEDS = {"image_url": "images", "input_audio": "audio", "file": "documents"}
+_TEXTS = ("text", "refusal")
+
+
+def decode_request(body: bytes) -> Request:
+    """The body of one request. Raises DecodeError, which names the field and says what to send."""
+    fields = _top_level(body)
+    values: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, raw in fields.items():
+        field = FIELDS.get(name)
+        if field is None:
+            check_steering(name, raw)
+            if raw != _NULL:
+                unknown.append(name)
+        elif field.check is not None:
+            values[name] = _value(name, field, raw)
+            if not field.data and values[name].__class__ is dict:
+                check_steering(name, raw)
+    request = Request(dialect=NAME, fields=fields, model=_required(values, "model"), size_bytes=len(body))
+    request.stream = values.get("stream") is True
+    request.n = values.get("n") or 1
+    request.temperature = values.get("temperature")
+    request.max_tokens = _limit(values)
+    if "stream_options" in values and values["stream_options"] is not None:
+        request.include_usage = _include_usage(fields["stream_options"])
+    needs = _needs(values, fields)
+    _look_at_messages(request, fields.get("messages"), needs, unknown)
+    _look_at_tools(request, fields.get("tools"), needs, unknown)
+    request.needs = frozenset(needs)
+    request.unknown = tuple(unknown)
+    return request
+
+
+def _top_level(body: bytes) -> dict[str, Raw]:
+    try:
+        fields = _fields(body)
+    except msgspec.ValidationError:
+        raise DecodeError("The body must be a JSON object with at least `model` and `messages`.", code="invalid_json") from None
+    except msgspec.DecodeError as fault:
+        raise DecodeError(f"The body cannot be read as JSON: {fault}. Send one JSON object in UTF-8.", code="invalid_json") from None
+    except UnicodeDecodeError:
+        raise _not_utf8(body) from None
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise _not_utf8(body) from None
+    # msgspec keeps the last of two equal keys silently; equal length of the compact form proves that there were none
+    if len(_encode(fields)) != len(body):
+        _refuse_repeated(body, fields)
+    return fields
+
+
+def _not_utf8(body: bytes) -> DecodeError:
+    try:
+        body.decode()
+        place = ""
+    except UnicodeDecodeError as fault:
+        place = f" (byte {fault.start})"
+    return DecodeError(f"The body is not UTF-8{place}. Send JSON in UTF-8.", code="invalid_json")
+
+
+def _refuse_repeated(body: bytes, fields: dict[str, Raw]) -> None:
+    """Walk the top level: where a key comes twice, or its place holds another value than the one kept, it is repeated."""
+    seen = set()
+    at = _skip(body, body.index(b"{") + 1)
+    while body[at] != 0x7D:
+        end = at + 1
+        while body[end] != 0x22:
+            end += 2 if body[end] == 0x5C else 1
+        name = _key(body[at : end + 1])
+        value = bytes(fields[name])
+        at = _skip(body, _skip(body, end + 1) + 1)
+        if name in seen or not body.startswith(value, at):
+            raise DecodeError(f"`{name}` stands twice in the body; send it once.", param=name, code="repeated_parameter")
+        seen.add(name)
+        at = _skip(body, at + len(value))
+        if body[at] == 0x2C:
+            at = _skip(body, at + 1)
+
+
+def _skip(body: bytes, at: int) -> int:
+    while body[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _value(name: str, field: Field, raw: Raw) -> Any:
+    try:
+        return field.check(raw)
+    except msgspec.ValidationError as fault:
+        code = (
+            "invalid_value" if "`int`" in str(fault) and ">=" in str(fault) else "invalid_type" if "got" in str(fault) else "invalid_value"
+        )
+        raise DecodeError(f"`{name}` must be {field.remedy} ({str(fault)[:160]}).", param=name, code=code) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise DecodeError(f"`{name}` cannot be read: {fault}.", param=name, code="invalid_json") from None
+
+
+def _required(values: dict[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str):
+        raise DecodeError(f"`{name}` is missing: send {FIELDS[name].remedy}.", param=name, code="missing_required_parameter")
+    return value
+
+
+def _limit(values: dict[str, Any]) -> int | None:
+    old, new = values.get("max_tokens"), values.get("max_completion_tokens")
+    if old is not None and new is not None:
+        raise DecodeError("`max_tokens` and `max_completion_tokens` mean the same; send one of them.", param="max_tokens")
+    found = old if new is None else new
+    return found if found is None else int(found)
+
+
+def _include_usage(raw: Raw) -> bool:
+    try:
+        return _options(raw).include_usage is True
+    except msgspec.ValidationError:
+        message = "`stream_options.include_usage` must be true or false."
+        raise DecodeError(message, param="stream_options.include_usage", code="invalid_type") from None
+
+
+def _needs(values: dict[str, Any], fields: dict[str, Raw]) -> set[str]:
+    needs = set()
+    if (values.get("n") or 1) > 1:
+        needs.add("n")
+    if values.get("logprobs") or values.get("top_logprobs"):
+        needs.add("logprobs")
+    if values.get("functions"):
+        needs.add("tools")
+    if "audio" in (values.get("modalities") or ()):
+        needs.add("audio_output")
+    if values.get("response_format") is not None:
+        try:
+            kind = _format(fields["response_format"]).type
+        except msgspec.ValidationError:
+            message = '`response_format.type` must be "text", "json_object" or "json_schema".'
+            raise DecodeError(message, param="response_format.type", code="invalid_value") from None
+        if kind == "json_schema":
+            needs.add("json_schema")
+        elif kind == "json_object":
+            needs.add("json_mode")
+    return needs
+
+
+def _look_at_messages(request: Request, raw: Raw | None, needs: set[str], unknown: list[str]) -> None:
+    """Roles, what kinds of content there are, and how many bytes of text at most."""
+    remedy = "send a list of at least one message, each with a `role` and `content`"
+    if raw is None:
+        raise DecodeError(f"`messages` is missing: {remedy}.", param="messages", code="missing_required_parameter")
+    try:
+        found = _messages(raw)
+    except msgspec.ValidationError as fault:
+        path = str(fault).rpartition("`$")[2].rstrip("`") if "`$" in str(fault) else ""
+        raise DecodeError(
+            f"`messages{path}` is wrong: {str(fault).partition(' - at')[0]}; {remedy}.", param=f"messages{path}", code="invalid_type"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise DecodeError(f"`messages` cannot be read: {fault}.", param="messages", code="invalid_json") from None
+    if not found:
+        raise DecodeError(f"`messages` is empty: {remedy}.", param="messages")
+    request.prompt_bytes = len(memoryview(raw))
+    for position, message in enumerate(found):
+        content = message.content
+        first = memoryview(content)[0]
+        if first == 0x5B:
+            _look_at_parts(request, content, f"messages[{position}].content", needs, unknown)
+        elif first not in b'"n':
+            param = f"messages[{position}].content"
+            raise DecodeError(f"`{param}` must be a text, null or a list of parts.", param=param, code="invalid_type")
+        if message.role in ("tool", "function"):
+            needs.add("tools")
+
+
+def _look_at_parts(request: Request, raw: Raw, path: str, needs: set[str], unknown: list[str]) -> None:
+    try:
+        found = _parts(raw)
+    except msgspec.ValidationError as fault:
+        raise DecodeError(
+            f"`{path}` must be a list of parts, each with a `type` ({str(fault)[:160]}).", param=path, code="invalid_type"
+        ) from None
+    for position, part in enumerate(found):
+        if part.type in _TEXTS:
+            continue
+        need = _NEEDS.get(part.type)
+        if need is None:
+            unknown.append(f"{path}[{position}].type={part.type[:40]}")
+            continue
+        needs.add(need)
+        request.media += 1
+        request.prompt_bytes -= len(memoryview(getattr(part, part.type)))
+
+
+def _look_at_tools(request: Request, raw: Raw | None, needs: set[str], unknown: list[str]) -> None:
+    """Tools and schemas count as prompt text."""
+    for name in ("functions", "response_format"):
+        if name in request.fields:
+            request.prompt_bytes += len(memoryview(request.fields[name]))
+    if raw is None or raw == _NULL:
+        return
+    try:
+        found = _tools(raw)
+    except msgspec.ValidationError as fault:
+        raise DecodeError(
+            f"`tools` must be a list of objects, each with a `type` ({str(fault)[:160]}).", param="tools", code="invalid_type"
+        ) from None
+    request.prompt_bytes += len(memoryview(raw))
+    if found:
+        needs.add("tools")
+    for position, tool in enumerate(found):
+        if tool.type != "function":
+            unknown.append(f"tools[{position}].type={tool.type[:40]}")
+
+
+def messages(request: Request) -> tuple[Message, ...]:
+    """The messages in the neutral model, decoded once. Raises DecodeError naming the message that is wrong."""
+    if request.decoded is None:
+        request.decoded = codec.decode_messages(request.fields["messages"])
+    return request.decoded
+
+
+def tools(request: Request) -> tuple[Tool, ...]:
+    """The function tools, decoded once. Others bind a request to this language (`unknown`) and are not here."""
+    if request.decoded_tools is None:
+        request.decoded_tools = codec.decode_tools(request.fields.get("tools", _NULL))
+    return request.decoded_tools
+
+
+def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> bytes:
+    """The body for one target. Sets `request.dropped`. Raises Unsupported for what the target cannot carry and may not drop."""
+    fields = dict(request.fields) if request.dialect == NAME else _from_neutral(request)
+    fields["model"] = _model(target.model)
+    if request.stream and quirks.usage_option:
+        if not request.include_usage:
+            fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    elif not quirks.usage_option:
+        fields.pop("stream_options", None)
+    if quirks.store and "store" not in fields:
+        fields["store"] = _FALSE
+    limit = request.max_tokens if target.max_tokens is None else target.max_tokens
+    if limit is not None and (quirks.token_limit or target.max_tokens is not None):
+        _set_limit(fields, limit, quirks.token_limit)
+    if quirks.roles:
+        fields["messages"] = _map_roles(fields["messages"], quirks)
+    request.dropped = _leave_out(fields, quirks) if quirks.drop or quirks.refuse else ()
+    return _encode(fields)
+
+
+@lru_cache(1024)
+def _model(name: str) -> Raw:
+    return Raw(_encode(name))
+
+
+def _with_usage(raw: Raw | None) -> Raw:
+    """The client's stream options with usage asked for."""
+    if raw is None or raw == _NULL:
+        return _INCLUDE_USAGE
+    return Raw(_encode({**_any(raw), "include_usage": True}))
+
+
+def _set_limit(fields: dict[str, Raw], limit: int, wanted: str) -> None:
+    given = next((name for name in _LIMITS if fields.get(name, _NULL) != _NULL), "max_tokens")
+    for name in _LIMITS:
+        fields.pop(name, None)
+    fields[wanted or given] = Raw(str(limit).encode())
+
+
+def _map_roles(raw: Raw, quirks: Quirks) -> Raw:
+    """Other roles for those that the target does not know; every other byte of a message's members stays."""
+    roles = {_encode(old): Raw(_encode(new)) for old, new in quirks.roles.items()}
+    if not any(old in bytes(raw) for old in roles):
+        return raw
+    found = _roles(raw)
+    for message in found:
+        role = roles.get(bytes(message["role"]))
+        if role is not None:
+            message["role"] = role
+    return Raw(_encode(found))
+
+
+def _leave_out(fields: dict[str, Raw], quirks: Quirks) -> tuple[str, ...]:
+    dropped = []
+    for name in [name for name in fields if name in quirks.drop or name in quirks.refuse]:
+        value = _any(fields[name])
+        field = FIELDS.get(name)
+        if value is None or (field is not None and field.default is not None and value == field.default):
+            del fields[name]  # says nothing that its absence does not say
+            continue
+        if name in quirks.refuse:
+            raise Unsupported(f"`{name}` with this value is not supported by this model; leave it out.", param=name)
+        del fields[name]
+        dropped.append(name)
+    return tuple(dropped)
+
+
+def _from_neutral(request: Request) -> dict[str, Raw]:
+    """The slow lane: fields of this language from a request that came in another one and was decoded by it."""
+    fields = {"model": _NULL, "messages": codec.encode_messages(request.decoded or ())}
+    if request.decoded_tools:
+        fields["tools"] = codec.encode_tools(request.decoded_tools)
+    if request.stream:
+        fields["stream"] = Raw(b"true")
+    if request.max_tokens is not None:
+        fields["max_tokens"] = Raw(str(request.max_tokens).encode())
+    if request.temperature is not None:
+        fields["temperature"] = Raw(_encode(request.temperature))
+    if request.n != 1:
+        fields["n"] = Raw(str(request.n).encode())
+    return fields
