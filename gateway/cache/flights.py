@@ -39,6 +39,10 @@ class Flight:
     def joinable(self) -> bool:
         return self._open and bool(self._listeners)
 
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
     def subscribe(self) -> Subscription:
         subscription = Subscription(self)
         self._listeners.add(subscription)
@@ -133,6 +137,11 @@ class Subscription:
 
     async def __anext__(self) -> Frame:
         return await self._flight.next(self)
+
+    @property
+    def alone(self) -> bool:
+        """Nobody else listens to this call."""
+        return self._flight.listeners <= 1
 
     def leave(self) -> None:
         self._flight.leave(self)
