@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 EXIT_CONFIG = 78  # sysexits' EX_CONFIG: starting again will not help
+EXIT_NOT_YET = 75  # sysexits' EX_TEMPFAIL: the same may work later
 DEFAULT_FILE = Path("tollway.toml")
 PREFIX = "TOLLWAY_"
 MAX_SOCKET_PATH = 100  # bytes; the kernel takes 107 on Linux, 103 on macOS

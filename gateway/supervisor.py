@@ -2,7 +2,7 @@
 
     claim port, lock state folder -> publish settings -> engines + prepare -> workers -> (SIGHUP: reload)* -> SIGTERM: drain -> exit
 
-Knows no request and opens no database. Standard library and msgspec only, so that it starts at once and stays small.
+Knows no request. Standard library and msgspec only, so that it starts at once and stays small.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from msgspec.structs import replace
 
 from gateway import listen
 from gateway.child import Child, Log, python, run_once
-from gateway.settings import EXIT_CONFIG, ConfigError, Settings, has_local_libraries, point_current, publish, write_settings
+from gateway.prepared import is_prepared, mark
+from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, ConfigError, Settings, has_local_libraries, point_current, publish, write_settings
 
 FETCHABLE = frozenset({"smollm2-135m"})  # what `local_engine fetch` knows; a test compares
 DRAIN_MARGIN_S = 25.0  # beyond drain_s, for cancelled requests, flush and close, before SIGKILL
 ENGINE_STOP_S = 10.0
+PREPARE_AGAIN_S = 5.0
 EXIT_FAILED = 1
 KEPT_ON_RELOAD = ("host", "port", "workers", "server")
 
@@ -71,13 +73,17 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
         self._start_engines()
-        self.status = await self._prepare(self.path)
+        status = await self._prepare(self.path, self.settings)
         claim.close()
-        if self.status == 0 and not self.stopping.is_set():
+        if status in (0, EXIT_NOT_YET) and not self.stopping.is_set():
             self._start_workers()
-            reloading = asyncio.create_task(self._reloads())
+            chores = [asyncio.create_task(self._reloads())]
+            chores += [asyncio.create_task(self._prepare_later())] if status else []
             await self.stopping.wait()
-            reloading.cancel()
+            for chore in chores:
+                chore.cancel()
+        else:
+            self.status = status
         self.stopping.set()
         await self._stop_all()
         self.log("stopped", status=self.status)
@@ -94,13 +100,34 @@ class Supervisor:
             for child in (*self.workers.values(), *self.engines.values()):
                 child.kill()
 
-    async def _prepare(self, path: Path) -> int:
-        """Schema, secret, prices: in a child, whose imports this process never needs. 0, or a status not to go on with."""
-        status = await run_once(python("gateway.prepare", "--settings", str(path)), self.stopping)
-        if status == 0 or self.stopping.is_set():
+    async def _prepare(self, path: Path, settings: Settings) -> int:
+        """Schema, secret, prices: in a child, whose imports this process never needs. Its exit status; 0 when told to stop meanwhile."""
+        if is_prepared(settings):
             return 0
-        self.log("not prepared", level="error", status=status)
-        return EXIT_CONFIG if status == EXIT_CONFIG else EXIT_FAILED
+        status = await run_once(python("gateway.prepare", "--settings", str(path)), self.stopping)
+        if self.stopping.is_set():
+            return 0
+        if status == 0:
+            mark(settings)
+        else:
+            self.log("not prepared", level="error", status=status)
+        return status
+
+    async def _prepare_later(self) -> None:
+        """Ask again until the database can be used; workers that could not open it start anew then."""
+        while True:
+            await asyncio.sleep(PREPARE_AGAIN_S)
+            status = await self._prepare(self.path, self.settings)
+            if status == EXIT_CONFIG:
+                self._end(status)
+            if status != EXIT_NOT_YET:
+                break
+        for worker in self.workers.values():
+            worker.signal(signal.SIGTERM)
+
+    def _end(self, status: int) -> None:
+        self.status = status
+        self.stopping.set()
 
     def _start_workers(self) -> None:
         for old in (self.settings.state / "metrics").glob("worker-*"):  # of workers that are no more
@@ -137,8 +164,7 @@ class Supervisor:
         status = EXIT_FAILED if error is not None else done.result()
         if status:
             self.log("cannot go on", level="error", child=child.name, status=status, error=repr(error) if error is not None else "")
-            self.status = status
-            self.stopping.set()
+            self._end(status)
 
     def _start_engines(self) -> None:
         """Engines of the settings that do not run yet, and the end of those that the settings no longer name."""
@@ -205,7 +231,7 @@ class Supervisor:
             self.log("reload refused", level="error", error=str(error))
             return
         path = write_settings(fresh, fresh.state)
-        if await self._prepare(path) != 0:
+        if await self._prepare(path, fresh) != 0:
             if path != self.path:
                 path.unlink(missing_ok=True)
             self.log("reload refused", level="error", error="preparation failed, see above")

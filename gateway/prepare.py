@@ -1,0 +1,184 @@
+"""Run as a child before the workers: checks what the settings ask for, schema, secret, first admin key, prices.
+
+Exit status 0: go on. 75: not yet (the database is away, or waits for `tollway migrate`); start, be not ready, ask again. 78: don't start.
+Serves nothing; what it imports ends with it. Harmless when run again, and by several gateways at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.metadata
+import secrets
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import structlog
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway import auth
+from gateway.catalog_build import build as build_catalog
+from gateway.child import environment, python
+from gateway.db import schema
+from gateway.db.engine import database_url, make_engine
+from gateway.db.tables import api_keys, catalog_version, organisations, price_book, teams
+from gateway.money.pricing import seed_price
+from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, BackendSettings, ConfigError, Settings, check_vendors, load_published
+from gateway.telemetry import setup_logging, sink
+from providers.signers import resolve
+from providers.vendors import VENDORS
+
+MIGRATE_TIMEOUT_S = 600.0
+DEFAULT_NAME = "default"  # of the first organisation and team
+
+log = structlog.get_logger("tollway.prepare")
+
+
+class NotYet(Exception):
+    """The database cannot be used now; later it may. The message says what to do."""
+
+
+def check(settings: Settings) -> None:
+    """What the settings ask of vendors and credentials. Raises ConfigError naming the backend."""
+    check_vendors(settings, VENDORS)
+    for backend in settings.backends:
+        vendor = VENDORS[backend.vendor]
+        if vendor.address_required and not backend.base_url:
+            raise ConfigError(f"backends.{backend.name}.base_url: the vendor {vendor.name} has no address of its own; set one.")
+        if vendor.dialect and vendor.key_required and not backend.api_key:
+            raise ConfigError(f"backends.{backend.name}.api_key: the vendor {vendor.name} needs a key: env:NAME or file:PATH.")
+    try:
+        for backend in settings.backends:
+            if backend.api_key:
+                resolve(backend.api_key, backend.name)
+        build_catalog(settings, {})
+        database_url(settings.storage)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+async def prepare(settings: Settings) -> str | None:
+    """All steps, in order; the first admin key's text when one was made. Raises ConfigError or NotYet."""
+    check(settings)
+    engine = make_engine(settings.storage, power=settings.money.fsync == "power")
+    try:
+        await _schema(settings, engine)
+        accepted = await auth.ensure_secret(settings, engine)
+        key = await first_admin_key(engine, accepted[0])
+        await seed_prices(engine, settings.backends)
+    except (SQLAlchemyError, OSError, TimeoutError) as error:
+        raise NotYet(f"The database cannot be used: {str(error).splitlines()[0]}") from error
+    finally:
+        await engine.dispose()
+    return key
+
+
+async def _schema(settings: Settings, engine: AsyncEngine) -> None:
+    """SQLite is ours: made and upgraded here. On Postgres other gateways may still run the old schema: a person says when."""
+    found = await schema.state(engine)
+    if found == "newer":
+        raise ConfigError(schema.problem(found))
+    if found == "current":
+        return
+    if engine.dialect.name != "sqlite":
+        raise NotYet(schema.problem(found))
+    await engine.dispose()
+    url = database_url(settings.storage).render_as_string(hide_password=False)
+    done = subprocess.run(  # noqa: ASYNC221 - this process has nothing else to do
+        python("migrations"),
+        env=environment() | {"DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=MIGRATE_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"The database's schema could not be made: {done.stderr.strip()[-500:]}")
+    log.info("schema ready", revision=done.stdout.strip(), was=found)
+
+
+async def first_admin_key(engine: AsyncEngine, secret: bytes) -> str | None:
+    """A new admin key's text where the database holds no live one, else None. One at a time: the version row is the lock."""
+    now = time.time_ns() // 1000
+    async with engine.begin() as connection:
+        await connection.execute(update(catalog_version).values(version=catalog_version.c.version + 1))
+        known = select(api_keys.c.scopes).where(api_keys.c.revoked_at_us.is_(None))
+        if any("admin" in scopes.split() for (scopes,) in await connection.execute(known)):
+            await connection.rollback()
+            return None
+        minted = auth.mint(secret)
+        row = {"team_id": await _default_team(connection, now), "public": minted.public, "digest": minted.digest}
+        await connection.execute(insert(api_keys).values(**row, name="first admin key", scopes="admin", created_at_us=now))
+    return minted.text
+
+
+async def _default_team(connection: AsyncConnection, now_us: int) -> int:
+    found = (await connection.execute(select(teams.c.id).where(teams.c.name == DEFAULT_NAME))).scalar()
+    if found is not None:
+        return int(found)
+    org = (await connection.execute(select(organisations.c.id).where(organisations.c.name == DEFAULT_NAME))).scalar()
+    if org is None:
+        made = insert(organisations).values(name=DEFAULT_NAME, created_at_us=now_us).returning(organisations.c.id)
+        org = (await connection.execute(made)).scalar_one()
+    row = {"org_id": org, "name": DEFAULT_NAME, "salt": secrets.token_hex(16), "created_at_us": now_us}
+    return int((await connection.execute(insert(teams).values(**row).returning(teams.c.id))).scalar_one())
+
+
+async def seed_prices(engine: AsyncEngine, backends: tuple[BackendSettings, ...]) -> None:
+    """Published prices into the price book, for backends that configure none; once per version of the price data."""
+    version = importlib.metadata.version("genai-prices")
+    now = datetime.now(UTC)
+    wanted = {(one.vendor, one.model): one.name for one in backends if one.price is None and one.vendor not in ("local", "scripted")}
+    async with engine.begin() as connection:
+        known = set((await connection.execute(select(price_book.c.id))).scalars())
+        for (vendor, model), name in wanted.items():
+            row_id = f"genai-prices:{version}:{vendor}/{model}"
+            if row_id in known:
+                continue
+            found = seed_price(VENDORS[vendor].prices, model, now) if VENDORS[vendor].prices else None
+            if found is None:
+                log.warning(
+                    "no published price: requests to this backend are unpriced until you set backends.price", backend=name, model=model
+                )
+                continue
+            record = msgspec.json.encode(msgspec.structs.replace(found, id=row_id)).decode()
+            at = int(now.timestamp() * 1e6)
+            row = {"id": row_id, "vendor": vendor, "model": model, "source": "seed", "record": record, "from_us": at, "created_at_us": at}
+            await connection.execute(insert(price_book).values(**row))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m gateway.prepare")
+    parser.add_argument("--settings", type=Path, required=True)
+    path = parser.parse_args().settings
+    status = 0
+    try:
+        settings = load_published(path)
+        setup_logging(settings.logging.level, settings.logging.format)
+        key = asyncio.run(prepare(settings))
+        if key is not None:
+            tell(key)
+    except ConfigError as error:
+        log.error("cannot start", error=str(error))
+        status = EXIT_CONFIG
+    except NotYet as error:
+        log.warning("not ready", error=str(error))
+        status = EXIT_NOT_YET
+    sink.flush()
+    sys.exit(status)
+
+
+def tell(key: str) -> None:
+    """The one time that the first admin key is seen: on stdout, not in the log."""
+    sys.stdout.write(f"First admin key, shown this once: {key}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
