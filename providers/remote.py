@@ -1,0 +1,119 @@
+"""A provider over HTTP, for any vendor's row: encode by the row's dialect, send, decode what comes back as it comes.
+
+Knows no wire language (the dialect does) and no socket (http.py does). Decides what an answer is that is neither: a redirect, a web
+page, the wrong form, a stream that ends too soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from providers import signers
+from providers.dialects import DIALECTS, StreamDecoder
+from providers.errors import BadAnswer, ProviderError
+from providers.http import Answer, Endpoint, Upstream
+from providers.types import Deadline, Failed, Frame, Request, Started, Target
+from providers.vendors import Vendor
+
+CHECK = Deadline(connect_s=3.0, first_byte_s=5.0, idle_s=5.0, total_s=8.0)
+
+
+class RemoteProvider:
+    """One backend's address and credential. Many calls at once; holds no state of a call. The Upstream belongs to whoever made it."""
+
+    def __init__(self, vendor: Vendor, base_url: str, credential: str, upstream: Upstream) -> None:
+        """base_url as in the vendor's row; an empty credential sends none."""
+        self.dialect = vendor.dialect
+        self._vendor = vendor
+        self._language = DIALECTS[vendor.dialect]
+        self._upstream = upstream
+        base = base_url.rstrip("/")
+        carried = signers.headers(vendor.signer, credential)
+        sent = {**carried, "content-type": "application/json"}
+        self._whole = Endpoint("POST", base + vendor.path, {**sent, "accept": "application/json"})
+        self._streamed = Endpoint("POST", base + vendor.path, {**sent, "accept": "text/event-stream"})
+        self._models = Endpoint("GET", base + vendor.models_path, {**carried, "accept": "application/json"})
+
+    async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncIterator[Frame]:
+        """As Provider.call. An answer in the other form than asked for (whole for a stream, a stream for whole) is taken as it is."""
+        body = self._language.encode_request(request, target, self._vendor.quirks)
+        answer = await self._upstream.open(self._streamed if request.stream else self._whole, body, deadline)
+        try:
+            if answer.status != 200:
+                raise await self._refusal(answer)
+            if not _streams(request, answer):
+                yield self._identified(self._language.decode_answer(await answer.read()), answer)
+                return
+            decoder = self._language.stream_decoder()
+            begun = over = False
+            while not over:
+                frame, over = await _next(answer, decoder, begun)
+                if not begun and frame.events:
+                    begun = True
+                    frame = self._identified(frame, answer)
+                if frame.events or frame.wire or frame.usage_wire:
+                    yield frame
+        finally:
+            await answer.close()
+
+    def _identified(self, frame: Frame, answer: Answer) -> Frame:
+        """The vendor's request id stands in for an answer's missing id, so that the ledger can name the call."""
+        first = frame.events[0] if frame.events else None
+        if type(first) is Started and not first.id:
+            named = answer.headers.get(self._vendor.request_id_header, "")
+            frame.events[0] = Started(id=named, model=first.model, created=first.created)
+        return frame
+
+    async def _refusal(self, answer: Answer) -> ProviderError:
+        status = answer.status
+        if 300 <= status < 400:
+            return BadAnswer(
+                f"the backend redirects (HTTP {status}); redirects are not followed, give base_url its final address", answered=True
+            )
+        if status < 300:
+            return BadAnswer(f"the backend answered HTTP {status} where 200 was due")
+        try:
+            body = await answer.read()
+        except ProviderError:
+            body = b""  # the status was read and says enough
+        return self._language.http_error(status, answer.headers, body)
+
+    async def check(self) -> str | None:
+        """As Provider.check: asks for the list of models."""
+        try:
+            answer = await self._upstream.open(self._models, b"", CHECK)
+        except ProviderError as error:
+            return error.message
+        await answer.close()
+        if answer.status in (401, 403):
+            return f"the credential was refused (HTTP {answer.status}); check api_key"
+        if 200 <= answer.status < 300 or answer.status in (404, 405):  # not every server lists models
+            return None
+        return f"HTTP {answer.status} from {self._vendor.models_path}; check base_url"
+
+    async def close(self) -> None:
+        """Nothing: connections are the Upstream's."""
+
+
+def _streams(request: Request, answer: Answer) -> bool:
+    """Whether the body is an event stream: by what the backend says it is, else by what was asked for. Raises BadAnswer for a page."""
+    kind = answer.headers.get("content-type", "").lower()
+    if "html" in kind:
+        raise BadAnswer("the backend answered with a web page; its base_url is not that of an API")
+    return "event-stream" in kind or (request.stream and "json" not in kind)
+
+
+async def _next(answer: Answer, decoder: StreamDecoder, begun: bool) -> tuple[Frame, bool]:
+    """The next frame of a stream and whether it is the last. What breaks it is raised before its first event, its last event after it."""
+    try:
+        chunk = await answer.receive()
+        if not chunk:
+            return decoder.close(), True
+        frame = decoder.feed(chunk)
+    except ProviderError as error:
+        if not begun:
+            raise
+        return Frame(events=[Failed(error)]), True
+    if decoder.done:
+        answer.finish()
+    return frame, decoder.done

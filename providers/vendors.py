@@ -1,0 +1,123 @@
+"""The vendors: a vendor is a row of data, a wire language at an address with a signer and its quirks. No behaviour.
+
+Addresses and quirks are those of the vendors' own documentation and of recorded answers. Knows no price and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from providers.dialects import PLAIN, Quirks
+
+CHAT = frozenset({"tools", "images", "json_schema", "n", "logprobs"})
+LIMIT_HEADERS = (
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-tokens",
+)
+OLD_ROLES = {"developer": "system"}  # servers of the time before `developer`
+
+
+class Vendor(Struct, frozen=True, kw_only=True):
+    """One vendor. dialect empty: not reached over HTTP (its provider yields neutral events).
+
+    base_url: the default address, with version and without a trailing slash; empty = the backend must name its own. signer: see
+    signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices: the provider's id in
+    genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit.
+    """
+
+    name: str
+    dialect: str = "openai_chat"
+    base_url: str = ""
+    path: str = "/chat/completions"
+    models_path: str = "/models"
+    signer: str = "bearer"
+    key_required: bool = True
+    capabilities: frozenset[str] = CHAT
+    quirks: Quirks = PLAIN
+    prices: str = ""
+    limit_headers: tuple[str, ...] = ()
+    request_id_header: str = "x-request-id"
+
+    @property
+    def address_required(self) -> bool:
+        return bool(self.dialect) and not self.base_url
+
+
+_ROWS = (
+    Vendor(
+        name="openai",
+        base_url="https://api.openai.com/v1",
+        capabilities=CHAT | {"audio", "documents"},
+        # its reasoning models refuse max_tokens, all its models take max_completion_tokens; it stores unless told not to
+        quirks=Quirks(store=True, token_limit="max_completion_tokens"),
+        prices="openai",
+        limit_headers=LIMIT_HEADERS,
+    ),
+    Vendor(name="openai-compatible", key_required=False, quirks=Quirks(token_limit="max_tokens")),
+    Vendor(
+        name="vllm",
+        base_url="http://localhost:8000/v1",
+        key_required=False,
+        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+    ),
+    Vendor(
+        name="ollama",
+        base_url="http://localhost:11434/v1",
+        key_required=False,
+        capabilities=CHAT - {"n", "logprobs"},
+        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+    ),
+    Vendor(
+        name="groq",
+        base_url="https://api.groq.com/openai/v1",
+        capabilities=CHAT - {"n", "logprobs"},  # each of them is 400 there
+        quirks=Quirks(token_limit="max_completion_tokens", refuse=frozenset({"logit_bias", "logprobs", "top_logprobs"})),
+        prices="groq",
+        limit_headers=LIMIT_HEADERS,
+    ),
+    Vendor(
+        name="mistral",
+        base_url="https://api.mistral.ai/v1",
+        capabilities=CHAT - {"logprobs"},
+        # unknown fields are 422 there, include_usage among them; usage comes unasked
+        quirks=Quirks(usage_option=False, token_limit="max_tokens", roles=OLD_ROLES, drop=frozenset({"user"})),
+        prices="mistral",
+        limit_headers=(
+            "x-ratelimit-limit-req-minute",
+            "x-ratelimit-remaining-req-minute",
+            "x-ratelimit-limit-tokens-minute",
+            "x-ratelimit-remaining-tokens-minute",
+        ),
+    ),
+    Vendor(
+        name="together",
+        base_url="https://api.together.ai/v1",
+        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+        prices="together",
+    ),
+    Vendor(
+        name="openrouter",
+        base_url="https://openrouter.ai/api/v1",
+        capabilities=CHAT - {"n"} | {"audio", "documents"},
+        quirks=Quirks(token_limit="max_tokens"),
+        prices="openrouter",
+    ),
+    Vendor(
+        name="deepseek",
+        base_url="https://api.deepseek.com",
+        capabilities=frozenset({"tools", "logprobs"}),
+        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+        prices="deepseek",
+    ),
+    Vendor(name="tollway", quirks=Quirks(token_limit="max_tokens"), request_id_header="x-tollway-request-id"),
+    Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents"}),
+    Vendor(name="local", dialect="", signer="none", key_required=False, capabilities=frozenset()),
+)
+
+VENDORS: Mapping[str, Vendor] = {row.name: row for row in _ROWS}
