@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.auth import SCOPES, mint
 from gateway.db.engine import clock_us, reading
-from gateway.db.tables import adjustments, api_keys, budget_windows, budgets, catalog_version, organisations, rollups, teams, usage
+from gateway.db.tables import api_keys, budget_windows, budgets, catalog_version, organisations, rollups, teams
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money.windows import PERIODS, bounds, to_us, zone
 
@@ -196,7 +195,7 @@ async def revoke_key(engine: AsyncEngine, public: str) -> Key:
 async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
     """Set the limit of a scope's budget for this model, period and time zone; made when there is none.
 
-    A budget made in mid-period starts with what its scope has spent in it so far, booked as an adjustment.
+    Its windows are opened by whoever first draws on them; one opened in mid-period starts with what the scope has spent in it so far.
     """
     _check_budget(new)
     async with _changing(engine) as (connection, now_us):
@@ -222,7 +221,6 @@ async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
                 created_at_us=now_us,
             )
             budget_id = (await connection.execute(made.returning(budgets.c.id))).scalar_one()
-            await _open_window(connection, budget_id, scope_id, new, now_us)
         return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
 
 
@@ -344,31 +342,8 @@ async def _scope_id(connection: AsyncConnection, kind: str, name: str) -> int:
     return int(found)
 
 
-def _scope_column(kind: str, columns: Any) -> ColumnElement[int]:
-    column: ColumnElement[int] = columns[{"organisation": "org_id", "team": "team_id", "key": "key_id"}[kind]]
-    return column
-
-
-async def _open_window(connection: AsyncConnection, budget_id: int, scope_id: int, new: NewBudget, now_us: int) -> None:
-    """The first window of a new budget, charged with what its scope has spent since it began."""
-    starts_us, ends_us = bounds(new.period, new.timezone, now_us)
-    of_rows = [_scope_column(new.scope_kind, rollups.c) == scope_id, rollups.c.bucket_us >= starts_us]
-    of_adjusted = [_scope_column(new.scope_kind, usage.c) == scope_id, usage.c.started_at_us >= starts_us]
-    if new.model is not None:
-        of_rows.append(rollups.c.route == new.model)
-        of_adjusted.append(usage.c.route == new.model)
-    booked = (await connection.execute(select(func.coalesce(func.sum(rollups.c.cost), 0)).where(*of_rows))).scalar_one()
-    adjusted = select(func.coalesce(func.sum(adjustments.c.delta), 0)).join(usage, usage.c.id == adjustments.c.usage_id).where(*of_adjusted)
-    spent = int(booked) + int((await connection.execute(adjusted)).scalar_one())
-    window = insert(budget_windows).values(budget_id=budget_id, starts_at_us=starts_us, ends_at_us=ends_us, spent=spent)
-    window_id = (await connection.execute(window.returning(budget_windows.c.id))).scalar_one()
-    if spent:
-        row = {"id": uuid4(), "window_id": window_id, "delta": spent, "reason": "backfill", "created_at_us": now_us}
-        await connection.execute(insert(adjustments), row)
-
-
 async def _budgets(connection: AsyncConnection, now_us: int, which: ColumnElement[bool]) -> list[Budget]:
-    """Budgets with the window that holds now; one that nobody has opened yet is empty."""
+    """Budgets with the window that holds now. Where nobody has opened it yet: with what opening it would book."""
     window = budget_windows.c
     present = and_(
         window.budget_id == budgets.c.id, window.starts_at_us <= now_us, or_(window.ends_at_us.is_(None), window.ends_at_us > now_us)
@@ -380,7 +355,16 @@ async def _budgets(connection: AsyncConnection, now_us: int, which: ColumnElemen
         .order_by(budgets.c.id)
         .limit(LISTED_MAX)
     )
-    return [_budget(row, now_us) for row in await connection.execute(statement)]
+    rows = (await connection.execute(statement)).all()
+    return [_budget(row, now_us, await _spent_so_far(connection, row, now_us) if row.spent is None else row.spent) for row in rows]
+
+
+async def _spent_so_far(connection: AsyncConnection, budget: Row[Any], now_us: int) -> int:
+    column = rollups.c[{"organisation": "org_id", "team": "team_id", "key": "key_id"}[budget.scope_kind]]
+    conditions = [column == budget.scope_id, rollups.c.bucket_us >= bounds(budget.period, budget.timezone, now_us)[0]]
+    if budget.model is not None:
+        conditions.append(rollups.c.route == budget.model)
+    return int((await connection.execute(select(func.coalesce(func.sum(rollups.c.cost), 0)).where(*conditions))).scalar_one())
 
 
 def _scope_name() -> ColumnElement[str]:
@@ -393,7 +377,7 @@ def _scope_name() -> ColumnElement[str]:
     return case(names, value=budgets.c.scope_kind)
 
 
-def _budget(row: Row[Any], now_us: int) -> Budget:
+def _budget(row: Row[Any], now_us: int, spent: int) -> Budget:
     overridden = row.override_nanousd is not None and row.override_until_us is not None and row.override_until_us > now_us
     return Budget(
         id=row.id,
@@ -403,7 +387,7 @@ def _budget(row: Row[Any], now_us: int) -> Budget:
         period=row.period,
         timezone=row.timezone,
         limit_nanousd=row.override_nanousd if overridden else row.limit_nanousd,
-        spent_nanousd=row.spent or 0,  # no window yet
-        leased_nanousd=row.leased or 0,
+        spent_nanousd=spent,
+        leased_nanousd=0 if row.leased is None else row.leased,
         resets_at_us=bounds(row.period, row.timezone, now_us)[1],
     )

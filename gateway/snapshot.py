@@ -1,0 +1,147 @@
+"""What a worker knows of keys, budgets and prices, reloaded whole within about a second of any change: one row is polled.
+
+On an error the old snapshot stays in force, up to its bounded age, and the error is counted. Knows no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway.auth import Keyring, live_keys, principal_from
+from gateway.catalog import Price
+from gateway.db.engine import reading
+from gateway.db.tables import budgets, catalog_version, price_book
+from gateway.money.budgets import BudgetRow
+
+POLL_S = 1.0
+JITTER_S = 0.2  # so that the workers of a fleet do not ask at the same moment
+LOAD_S = 6.0  # one poll, reloading included
+MAX_AGE_S = 3600.0  # without an answer for this long, keys are no longer taken on trust
+
+Prices = Mapping[tuple[str, str], Price]  # (vendor, model) -> the newest entry of the price book
+
+log = structlog.get_logger("tollway.snapshot")
+
+
+class TakesBudgets(Protocol):
+    def set_budgets(self, budgets: Sequence[BudgetRow]) -> None: ...
+
+
+class Snapshot:
+    """One per worker. `load` may be called at any time; `start` polls until `stop`.
+
+    on_prices: called with the price book whenever it was loaded anew.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        keyring: Keyring,
+        accounts: TakesBudgets,
+        *,
+        max_age_s: float = MAX_AGE_S,
+        on_prices: Callable[[Prices], None] | None = None,
+    ) -> None:
+        self._engine = reading(engine)
+        self._keyring = keyring
+        self._accounts = accounts
+        self._max_age_s = max_age_s
+        self._on_prices = on_prices
+        self._confirmed: float | None = None  # monotonic second of the last answer
+        self._task: asyncio.Task[None] | None = None
+        self.version: int | None = None  # of what is in force; None = nothing is
+        self.prices: Prices = {}
+        self.failures = 0
+        self.reloads = 0
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a snapshot in force."""
+        return self.version is not None
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the database last said that this snapshot is the newest; infinite before it ever did."""
+        return float("inf") if self._confirmed is None else time.monotonic() - self._confirmed
+
+    async def load(self) -> bool:
+        """Ask for the version and reload when it moved. False when the database did not answer; what was known stays in force."""
+        try:
+            async with asyncio.timeout(LOAD_S), self._engine.connect() as connection:
+                await self._load(connection)
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            self.failures += 1
+            if self.failures == 1 or self.failures % 60 == 0:
+                log.warning("keys, budgets and prices cannot be read", error=str(error), failures=self.failures, age_s=round(self.age_s, 1))
+            if self.loaded and self.age_s > self._max_age_s:
+                self._distrust()
+            return False
+        self._confirmed = time.monotonic()
+        return True
+
+    async def _load(self, connection: AsyncConnection) -> None:
+        asked = time.monotonic()
+        version = (await connection.execute(select(catalog_version.c.version))).scalar_one_or_none()
+        if version == self.version:
+            return
+        keys = dict(principal_from(row) for row in await connection.execute(live_keys()))
+        rows = await connection.execute(select(budgets).where(budgets.c.deleted_at_us.is_(None)))
+        live = [msgspec.convert(row, BudgetRow, from_attributes=True) for row in rows]
+        prices = await read_prices(connection)
+        # nothing is awaited from here on: a request sees all of the old or all of the new
+        self._keyring.replace(keys)
+        self._accounts.set_budgets(live)
+        self.prices = prices
+        if self._on_prices is not None:
+            self._on_prices(prices)
+        self.version = version
+        self.reloads += 1
+        log.info("keys, budgets and prices loaded", version=version, keys=len(keys), budgets=len(live), ms=_since_ms(asked))
+
+    def _distrust(self) -> None:
+        """Too old to go by: a revoked key must not live for as long as the database is away. Budgets stay: they only refuse."""
+        log.error("the snapshot is too old: no key is accepted until the database answers", max_age_s=self._max_age_s)
+        self._keyring.replace({})
+        self.version = None
+
+    def start(self) -> None:
+        """Poll in the background. Call once, on the loop that serves."""
+        self._task = asyncio.create_task(self._poll(), name="snapshot")
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S + random.uniform(-JITTER_S, JITTER_S))
+            try:
+                await self.load()
+            except Exception as error:  # the poller must outlive any row that cannot be read
+                self.failures += 1
+                log.exception("the snapshot cannot be built", error=str(error))
+
+    async def stop(self) -> None:
+        """End the polling. Harmless when it never began."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+
+async def read_prices(connection: AsyncConnection) -> dict[tuple[str, str], Price]:
+    """The price book in force: the newest entry of each (vendor, model)."""
+    rows = await connection.execute(select(price_book.c.vendor, price_book.c.model, price_book.c.record).order_by(price_book.c.from_us))
+    return {(row.vendor, row.model): msgspec.json.decode(row.record, type=Price) for row in rows}
+
+
+def _since_ms(start: float) -> int:
+    return round((time.monotonic() - start) * 1000)
