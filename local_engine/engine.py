@@ -65,9 +65,11 @@ class Engine:
             self.scheduler.remove(sequence)
 
     def step(self) -> list[Output]:
-        """Schedule -> run -> sample -> emit."""
+        """Schedule -> run -> sample -> emit. Nothing happens while nobody asks for anything."""
         started = time.monotonic()
         work = self.scheduler.schedule()
+        if not work:
+            return []
         logits = self.runner.run(work)
         tokens = sample(logits, [w.sequence for w in work if w.samples], self.eos_ids)
         outputs = self._emit(work, tokens)

@@ -1,0 +1,120 @@
+"""A Llama-shaped model of a few thousand random weights with a byte-level tokenizer: real code, real files, no download."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+SPECIAL = ["<|end|>", "<|start|>"]
+TEXT = ["the quick brown fox jumps over the lazy dog", "DEFGHIJ END stop", "日本語 中文 😀 é", "one two three the the quick quick"]
+TEMPLATE = (
+    "{% for message in messages %}<|start|>{{ message['role'] }}\n{{ message['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+CONTEXT = 512
+
+
+def make_model(folder: Path, **changes: Any) -> Path:
+    """Write the model's folder; `changes` replace members of config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": CONTEXT,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "vocab_size": tokenizer.get_vocab_size(),
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 0,
+        "torch_dtype": "float32",
+    } | changes
+    save_file(make_weights(config), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
+    (folder / "config.json").write_text(json.dumps(config))  # last: it makes the folder a model
+    return folder
+
+
+def make_tokenizer() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [AddedToken(token, special=True, normalized=False) for token in SPECIAL]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXT * 4, trainer)
+    return tokenizer
+
+
+def make_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Random, and large enough that the likeliest token is clear and changes from step to step."""
+    generator = torch.Generator().manual_seed(7)
+
+    def random(*shape: int, scale: float = 0.5) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator) * scale
+
+    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    query, kv = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    weights = {
+        "model.embed_tokens.weight": random(config["vocab_size"], hidden, scale=0.3),
+        "model.norm.weight": 1 + random(hidden, scale=0.2),
+    }
+    if not config["tie_word_embeddings"]:
+        weights["lm_head.weight"] = random(config["vocab_size"], hidden, scale=0.3)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        weights[f"{prefix}input_layernorm.weight"] = 1 + random(hidden, scale=0.2)
+        weights[f"{prefix}post_attention_layernorm.weight"] = 1 + random(hidden, scale=0.2)
+        for name, rows in (("q", query), ("k", kv), ("v", kv)):
+            weights[f"{prefix}self_attn.{name}_proj.weight"] = random(rows, hidden)
+            if config["architectures"] == ["Qwen2ForCausalLM"]:
+                weights[f"{prefix}self_attn.{name}_proj.bias"] = random(rows)
+        weights[f"{prefix}self_attn.o_proj.weight"] = random(hidden, query)
+        weights[f"{prefix}mlp.gate_proj.weight"] = random(inner, hidden)
+        weights[f"{prefix}mlp.up_proj.weight"] = random(inner, hidden)
+        weights[f"{prefix}mlp.down_proj.weight"] = random(hidden, inner)
+    return weights
+
+
+@contextmanager
+def engine_process(socket: Path, model_dir: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`python -m local_engine serve`, listening but perhaps still loading. Ended with the block, by its stdin if by nothing else."""
+    command = [sys.executable, "-m", "local_engine", "serve", "--socket", str(socket), "--model-dir", str(model_dir), *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+        try:
+            ends = time.monotonic() + 20
+            while not socket.exists() and process.poll() is None and time.monotonic() < ends:
+                time.sleep(0.01)
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def real_model() -> Path | None:
+    """SmolLM2's folder where it has been fetched."""
+    folder = Path(os.environ.get("TOLLWAY_MODELS") or Path.home() / ".cache/tollway/models") / "smollm2-135m"
+    return folder if (folder / "config.json").exists() else None
