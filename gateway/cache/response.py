@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Struct
 
 from gateway.catalog import Route
-from providers.types import Failed, Finished, Frame, Metered, ReasoningDelta, Request, StoredEvent, TextDelta, ToolCallDelta, Usage
+from providers.types import Failed, Finished, Frame, ReasoningDelta, Request, StoredEvent, TextDelta, ToolCallDelta, Usage
 
 VERSION = b"1"  # raised with every change of the key, of an entry's shape or of the events' meaning
 NOT_IN_KEY = frozenset({"model", "stream", "stream_options", "user"})  # the route stands for the model; the rest does not change the answer
 KEY_MOST_BYTES = 1024 * 1024  # a larger body is not hashed on the event loop, so not cached
 EVENT_BYTES = 64  # charged per event beside its text
+CONTENT = (TextDelta, ReasoningDelta, ToolCallDelta)
 CUT_REASONS = frozenset({"error"})  # vendors' words for an answer that did not come to its end
 
 
@@ -91,10 +92,10 @@ def weight(frame: Frame) -> int:
     total = len(frame.wire) + len(frame.usage_wire)
     for event in frame.events:
         total += EVENT_BYTES
-        if isinstance(event, TextDelta | ReasoningDelta):
+        if isinstance(event, TextDelta):
+            total += len(event.text) + (0 if event.logprobs is None else len(event.logprobs))
+        elif isinstance(event, ReasoningDelta):
             total += len(event.text)
-            if isinstance(event, TextDelta) and event.logprobs is not None:
-                total += len(event.logprobs)
         elif isinstance(event, ToolCallDelta):
             total += len(event.arguments)
     return total
@@ -103,7 +104,7 @@ def weight(frame: Frame) -> int:
 class Recorder:
     """Keeps an answer's frames as they pass, up to `max_bytes`, and makes an entry of them if they turn out complete."""
 
-    __slots__ = ("_bytes", "_choices", "_failed", "_finished", "_frames", "_max_bytes", "_n", "_usage")
+    __slots__ = ("_bytes", "_choices", "_failed", "_finished", "_frames", "_max_bytes", "_n")
 
     def __init__(self, n: int, max_bytes: int) -> None:
         self._n = n  # choices that were asked for
@@ -113,7 +114,6 @@ class Recorder:
         self._frames: list[Frame] = []
         self._choices: set[int] = set()
         self._finished: set[int] = set()
-        self._usage: Usage | None = None
 
     def add(self, frame: Frame) -> None:
         if self._failed:
@@ -124,15 +124,14 @@ class Recorder:
             return
         self._frames.append(frame)
         for event in frame.events:
-            if isinstance(event, Failed) or (isinstance(event, Finished) and event.reason in CUT_REASONS):
-                self.discard()
-                return
-            if isinstance(event, Metered):
-                self._usage = event.usage
+            if isinstance(event, CONTENT):
+                self._choices.add(event.choice)
             elif isinstance(event, Finished):
                 self._finished.add(event.choice)
-            elif isinstance(event, TextDelta | ReasoningDelta | ToolCallDelta):
-                self._choices.add(event.choice)
+                self._failed = self._failed or event.reason in CUT_REASONS
+            elif isinstance(event, Failed):
+                self.discard()
+                return
 
     def discard(self) -> None:
         """Nothing will be stored: an error was seen, the answer is too large or was made under other limits than the client's."""

@@ -18,7 +18,6 @@ from gateway.routing.predict import e2e95_us, ttft95_us
 from gateway.routing.state import BackendState, Rates
 
 Plan = tuple[Backend, ...]
-MICROSECONDS = 1000.0  # per millisecond
 FRESH_S = 30.0  # a backend with a sample this young is not explored
 UNPRICED = 1 << 62  # ranks after every known cost
 
@@ -67,6 +66,7 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
     base, slope, load, output = state.ttft_base_us(now), predictor.slope_ns, predictor.load_us, features.expected_output_tokens
     ttft = ttft95_us(base, slope, load, features.input_tokens, in_flight)
     tpot = predictor.tpot.q95(now)
+    samples = predictor.ttft.samples
     return Candidate(
         state.backend.name,
         reason,
@@ -76,8 +76,8 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
         slope,
         load,
         in_flight,
-        len(predictor.ttft.samples),
-        predictor.fresh(now, FRESH_S),
+        len(samples),
+        bool(samples) and samples[-1][0] >= now - FRESH_S,
         ready_ms,
         None if rates is None else expected_cost(rates, features.input_tokens, features.cache_read_tokens, output),
         ttft,
@@ -140,29 +140,24 @@ def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
 def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:
     """Sort keys: those in time by cost, then the late ones by their worst ratio. Equal costs go by predicted time, then by load; without
     objectives nobody waits for a time, so load comes first."""
-    goals = decision.ttft_ms is not None or decision.tpot_ms is not None or decision.deadline_ms is not None
+    candidates, margin = decision.candidates, decision.margin
+    ttft, tpot, deadline = (_limit_us(ms) for ms in (decision.ttft_ms, decision.tpot_ms, decision.deadline_ms))
+    goals = min(ttft, tpot, deadline) < math.inf
     keys: dict[int, Key] = {}
     for i in eligible:
-        c = decision.candidates[i]
+        c = candidates[i]
         cost = UNPRICED if c.cost is None else c.cost
         if not goals:
             keys[i] = (0, cost, c.in_flight, _octave_third(c.e2e95_us))
             continue
-        ratio = worst_ratio(decision, c)
-        keys[i] = (0, cost, _octave_third(c.e2e95_us), c.in_flight) if ratio <= decision.margin else (1, ratio, cost, c.in_flight)
+        ratio = max(c.ttft95_us / ttft, c.tpot95_us / tpot, c.e2e95_us / deadline)
+        keys[i] = (0, cost, _octave_third(c.e2e95_us), c.in_flight) if ratio <= margin else (1, ratio, cost, c.in_flight)
     return keys
 
 
-def worst_ratio(decision: Decision, c: Candidate) -> float:
-    """The largest of predicted time over objective; 0 without objectives."""
-    ratio = 0.0
-    if decision.ttft_ms is not None:
-        ratio = c.ttft95_us / (decision.ttft_ms * MICROSECONDS)
-    if decision.tpot_ms is not None:
-        ratio = max(ratio, c.tpot95_us / (decision.tpot_ms * MICROSECONDS))
-    if decision.deadline_ms is not None:
-        ratio = max(ratio, c.e2e95_us / (decision.deadline_ms * MICROSECONDS))
-    return ratio
+def _limit_us(objective_ms: float | None) -> float:
+    """An objective in microseconds; without one every ratio to it is 0. One of 0 ms cannot be met, nor divided by."""
+    return math.inf if objective_ms is None else max(objective_ms * 1000.0, 1e-3)
 
 
 def _octave_third(us: int) -> int:

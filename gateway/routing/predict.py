@@ -16,7 +16,7 @@ WINDOW = 64  # samples
 WINDOW_S = 120.0  # older ones say nothing
 PAD = 8  # with fewer samples the prior stands in for the missing ones
 REFIT_EVERY = 16  # samples between two publications of the slopes
-CENSOR_MOST = 16  # waiting requests that are looked at, the oldest first
+CENSOR_MOST = 8  # waiting requests that are looked at, the oldest first
 FORGET = 0.998  # recursive least squares: memory of about 500 samples
 OUTLIER = 4.0  # an error of the fit beyond this many times its usual size counts as this many
 LEAST_SCALE_S = 0.02  # however regular a backend was, a change this small is no outlier
@@ -158,11 +158,6 @@ class Predictor:
 
     def residual(self, us: int, input_tokens: int, in_flight: int) -> int:
         return us - self.slope_ns * input_tokens // 1000 - self.load_us * in_flight
-
-    def fresh(self, now: float, within_s: float) -> bool:
-        """Has a first token been seen in the last `within_s` seconds?"""
-        samples = self.ttft.samples
-        return bool(samples) and samples[-1][0] >= now - within_s
 
 
 def _bounded(seconds: float) -> int:

@@ -6,7 +6,6 @@ Knows no wire format and no money but prices; what it has learnt survives a relo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec import Struct
 
@@ -32,6 +31,19 @@ class Choice(Struct, gc=False):
     plan: Plan
     decision: Decision
     refusal: GatewayError | None = None
+
+
+class BackendView(Struct, frozen=True, kw_only=True):
+    """What this worker believes. state: ready | ejected | probing | cooling | rate_limited. ttft95_ms: of an empty prompt."""
+
+    backend: str
+    state: str
+    ready_in_s: float
+    in_flight: int
+    waiting: int
+    samples: int
+    ttft95_ms: float
+    tpot95_ms: float
 
 
 class Router:
@@ -80,19 +92,19 @@ class Router:
         if route in self._mean_output or len(self._mean_output) < ROUTES_MOST:
             self._mean_output[route] = mean + OUTPUT_MEMORY * (output_tokens - mean)
 
-    def snapshot(self, now: float) -> list[dict[str, Any]]:
+    def snapshot(self, now: float) -> list[BackendView]:
         """One entry per backend, for the admin pages and metrics."""
         return [
-            {
-                "backend": name,
-                "state": s.health.reason(now) or "ready",
-                "ready_in_s": round(s.health.ready_at(now) - now, 3),
-                "in_flight": s.in_flight,
-                "waiting": len(s.waiting),
-                "samples": len(s.predictor.ttft.samples),
-                "ttft95_ms": s.ttft_base_us(now) / 1000,
-                "tpot95_ms": s.predictor.tpot.q95(now) / 1000,
-            }
+            BackendView(
+                backend=name,
+                state=s.health.reason(now) or "ready",
+                ready_in_s=s.health.ready_at(now) - now,
+                in_flight=s.in_flight,
+                waiting=len(s.waiting),
+                samples=len(s.predictor.ttft.samples),
+                ttft95_ms=s.ttft_base_us(now) / 1000,
+                tpot95_ms=s.predictor.tpot.q95(now) / 1000,
+            )
             for name, s in self._states.items()
         ]
 

@@ -87,7 +87,7 @@ def test_a_route_without_backends_says_so(features: MakeFeatures) -> None:
     assert (error.status, error.code) == (503, "no_backend")
 
 
-def test_all_rate_limited_is_429_with_the_smallest_wait_and_no_call(state: Make, features: MakeFeatures) -> None:
+def test_g32_all_rate_limited_is_429_with_the_smallest_wait_and_no_call(state: Make, features: MakeFeatures) -> None:
     states = [state("a"), state("b")]
     for s, wait in zip(states, (30.0, 12.4), strict=True):
         s.started(0.0, features()).failed(0.0, upstream.RateLimited("429", retry_after_s=wait, answered=True))

@@ -112,11 +112,3 @@ def test_absurd_times_are_bounded() -> None:
     predictor.observe_tpot(0.0, -5.0)
     assert predictor.ttft.q95(0.0) == MAX_US
     assert predictor.tpot.q95(0.0) == 10_000
-
-
-def test_fresh_means_a_recent_first_token() -> None:
-    predictor = Predictor(100.0, 10.0)
-    assert not predictor.fresh(0.0, 30.0)
-    predictor.observe_ttft(5.0, 0.1, 10, 0)
-    assert predictor.fresh(35.0, 30.0)
-    assert not predictor.fresh(35.1, 30.0)

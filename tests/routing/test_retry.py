@@ -44,14 +44,14 @@ def hits(error: e.ProviderError, max_attempts: int, backends: int) -> list[int]:
 
 
 @pytest.mark.parametrize("error", TRANSIENT, ids=lambda error: error.message)
-def test_transient_errors_get_three_attempts_in_all(error: e.ProviderError) -> None:
+def test_g31_transient_errors_get_three_attempts_in_all(error: e.ProviderError) -> None:
     assert hits(error, 3, 1) == [3]
     assert hits(error, 3, 2) == [1, 2]
     assert hits(error, 3, 5) == [1, 1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("error", PERMANENT, ids=lambda error: error.message)
-def test_permanent_errors_get_one_attempt_per_backend(error: e.ProviderError) -> None:
+def test_g31_permanent_errors_get_one_attempt_per_backend(error: e.ProviderError) -> None:
     assert hits(error, 3, 1) == [1]
 
 

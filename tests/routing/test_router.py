@@ -32,10 +32,10 @@ def test_settings_reach_the_choice_and_the_health(backend: MakeBackend, features
     choice = router.plan(features(), snapshot.routes["assistant"], snapshot, 0.0, 0.5)
     assert (choice.decision.margin, choice.decision.explore_share) == (0.5, 0.0)
     router.state(snapshot.backends["a"]).started(0.0, features()).failed(0.0, ServerFailed("500", answered=True))
-    assert router.snapshot(0.0)[0]["state"] == "ejected"
+    assert router.snapshot(0.0)[0].state == "ejected"
 
 
-def test_the_allow_list_binds_every_attempt(backend: MakeBackend, features: MakeFeatures) -> None:
+def test_g22_the_allow_list_binds_every_attempt(backend: MakeBackend, features: MakeFeatures) -> None:
     snapshot = catalog("v1", backend("a"), backend("b"))
     router, route = Router(), snapshot.routes["assistant"]
     asked = features(allowed=frozenset({"model-a"}))
@@ -70,9 +70,9 @@ def test_a_route_may_name_a_backend_that_is_gone(backend: MakeBackend, features:
 def test_a_call_opened_after_a_reload_still_counts(backend: MakeBackend, features: MakeFeatures) -> None:
     router = Router()
     call = router.state(backend("late")).started(0.0, features())
-    assert router.snapshot(0.0)[0]["in_flight"] == 1
+    assert router.snapshot(0.0)[0].in_flight == 1
     call.ended(1.0, 5)
-    assert router.snapshot(1.0)[0]["in_flight"] == 0
+    assert router.snapshot(1.0)[0].in_flight == 0
 
 
 def test_the_expected_output_follows_the_route() -> None:
