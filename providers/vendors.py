@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from providers.dialects import PLAIN, Quirks
 
-CHAT = frozenset({"tools", "images", "json_schema", "n", "logprobs"})
+CHAT = frozenset({"tools", "images", "json_schema", "json_mode", "n", "logprobs"})
 LIMIT_HEADERS = (
     "x-ratelimit-limit-requests",
     "x-ratelimit-remaining-requests",
@@ -111,7 +111,7 @@ _ROWS = (
     Vendor(
         name="deepseek",
         base_url="https://api.deepseek.com",
-        capabilities=frozenset({"tools", "logprobs"}),
+        capabilities=frozenset({"tools", "json_mode", "logprobs"}),
         quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
         prices="deepseek",
     ),

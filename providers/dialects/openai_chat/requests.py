@@ -177,7 +177,7 @@ def _needs(values: dict[str, Any], fields: dict[str, Raw]) -> set[str]:
     if values.get("functions"):
         needs.add("tools")
     if "audio" in (values.get("modalities") or ()):
-        needs.add("audio_output")
+        needs.add("audio")
     if values.get("response_format") is not None:
         try:
             kind = _format(fields["response_format"]).type
