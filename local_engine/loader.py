@@ -71,6 +71,13 @@ def read_shape(folder: Path) -> Shape:
     for name, allowed in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
         if config.get(name, allowed) != allowed:
             raise ConfigError(f"{folder}: {name} = {config[name]!r} is not supported")
+    try:
+        return _shape(folder, config, rope)
+    except KeyError as error:
+        raise ConfigError(f"{folder}/config.json lacks {error.args[0]}") from None
+
+
+def _shape(folder: Path, config: Mapping[str, Any], rope: Mapping[str, Any]) -> Shape:
     heads = config["num_attention_heads"]
     return Shape(
         hidden=config["hidden_size"],
