@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import structlog
 from litestar import Litestar, asgi
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import errors
 from gateway.api import admin, openapi, plain
@@ -24,10 +21,9 @@ from gateway.attempts import Attempts
 from gateway.auth import Keyring, load_secrets
 from gateway.cache.flights import Flights
 from gateway.cache.store import open_store
-from gateway.catalog import Catalog, Price
+from gateway.catalog import Catalog
 from gateway.catalog_build import build as build_catalog
-from gateway.db.engine import make_engine, reading
-from gateway.db.tables import price_book
+from gateway.db.engine import make_engine
 from gateway.decision_log import DecisionLog
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
@@ -35,7 +31,7 @@ from gateway.parts import Parts
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
 from gateway.settings import BackendSettings, Settings
-from gateway.snapshot import Snapshot
+from gateway.snapshot import Prices, Snapshot
 from gateway.telemetry import Telemetry, setup_logging
 from gateway.ticker import Ticker
 from providers.dialects import DIALECTS
@@ -72,8 +68,7 @@ class Application:
 
     async def reload(self, settings: Settings) -> None:
         """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
-        prices = await read_prices(self.parts.engine)
-        catalog = build_catalog(settings, prices)
+        catalog = build_catalog(settings, self.parts.snapshot.prices)
         known, fresh = self.parts.settings, make_providers(settings, self.upstream)
         kept = {one.name: one for one in known.backends}
         for one in settings.backends:  # an unchanged backend keeps its connection to a local engine
@@ -107,18 +102,22 @@ def replace(parts: Parts, settings: Settings, catalog: Catalog, providers: Mappi
     parts.catalog = catalog
 
 
+def reprice(parts: Parts, prices: Prices) -> None:
+    """The price book changed: the same routes and backends with the prices now in force."""
+    parts.catalog = build_catalog(parts.settings, prices)
+
+
 async def build(settings: Settings, worker_id: str) -> Application:
     """Make every part of one worker. Opens the journal and the database; ValueError for settings that cannot work."""
     setup_logging(settings.logging.level, settings.logging.format)
     state_dir = Path(settings.storage.state_dir)
     engine = make_engine(settings.storage, power=settings.money.fsync == "power")
-    catalog = build_catalog(settings, await read_prices(engine))
+    catalog = build_catalog(settings, {})
     upstream = Upstream(settings.upstream)
     providers = make_providers(settings, upstream)
     keyring = Keyring(load_secrets(settings), engine)
     accounts = await Accounts.open(engine, settings.money, state_dir / "journal")
-    snapshot = Snapshot(engine, keyring, accounts)
-    await snapshot.load()
+    snapshot = Snapshot(engine, keyring, accounts, on_prices=lambda prices: reprice(parts, prices))
     telemetry = Telemetry(state_dir / "metrics", worker_id)
     router = Router(settings.routing)
     store = open_store(settings.cache, settings.storage.redis_url)
@@ -151,16 +150,9 @@ async def build(settings: Settings, worker_id: str) -> Application:
         limits=limits,
     )
     telemetry.gauges = lambda: gauges(parts)
+    await snapshot.load()
     ticker = Ticker(parts.pipeline.in_flight, settings.server.keep_alive_s, settings.server.stalled_client_s, telemetry)
     return Application(parts, ticker, decisions, upstream)
-
-
-async def read_prices(engine: AsyncEngine) -> dict[tuple[str, str], Price]:
-    """The price book in force, by (vendor, model): the newest entry of each."""
-    statement = select(price_book.c.vendor, price_book.c.model, price_book.c.record).order_by(price_book.c.from_us)
-    async with reading(engine).connect() as connection:
-        rows = await connection.execute(statement)
-        return {(row.vendor, row.model): msgspec.json.decode(row.record, type=Price) for row in rows}
 
 
 def make_providers(settings: Settings, upstream: Upstream) -> dict[str, Provider]:

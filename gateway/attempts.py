@@ -153,7 +153,7 @@ class Attempts:
             return most
         got = self._take(x, most)
         if isinstance(got, Refusal):  # near the cap the bound by bytes is too coarse: count, then ask the database
-            upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, backend.token_factor))
+            upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, backend.token_factor, backend.model))
             most = worst(backend.price, _bound(x, backend, upper)) or 0
             got = self._take(x, most)
             if isinstance(got, Refusal) and x.hold is None:
@@ -226,10 +226,10 @@ def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
     stated = meter.usage
     if stated is not None and meter.finished:
         return stated
-    received = tokens.count_output(meter.text, meter.pieces)
+    received = tokens.count_output(meter.text, meter.pieces, attempt.backend.model)
     if stated is not None:  # cut: the running total is the vendor's, but may lag behind what came
         return stated if stated.completion_tokens >= received else _with_output(stated, received)
-    return Usage(input=tokens.estimate_input(x.request), output=received, estimated=True)
+    return Usage(input=tokens.count_input_now(x.request, attempt.backend.model), output=received, estimated=True)
 
 
 def _with_output(stated: Usage, output: int) -> Usage:

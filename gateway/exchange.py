@@ -42,24 +42,22 @@ class Meter:
         """Take a frame in; True when it carries something (text, reasoning, a tool call or an end)."""
         carries = False
         for event in frame.events:
-            kind = type(event)
-            if kind is TextDelta or kind is ReasoningDelta:
-                piece: str = event.text  # type: ignore[union-attr]
-                if piece:
+            if isinstance(event, TextDelta | ReasoningDelta):
+                if event.text:
                     carries = True
                     self.pieces += 1
-                    self.text.append(piece)
-            elif kind is ToolCallDelta:
+                    self.text.append(event.text)
+            elif isinstance(event, ToolCallDelta):
                 carries = True
                 self.pieces += 1
-                self.text.append((event.name or "") + event.arguments)  # type: ignore[union-attr]
-            elif kind is Metered:
-                self.usage = event.usage  # type: ignore[union-attr]
-            elif kind is Finished:
+                self.text.append((event.name or "") + event.arguments)
+            elif isinstance(event, Metered):
+                self.usage = event.usage
+            elif isinstance(event, Finished):
                 carries = self.finished = True
-            elif kind is Started:
-                self.provider_id = event.id  # type: ignore[union-attr]
-                self.model = event.model  # type: ignore[union-attr]
+            elif isinstance(event, Started):
+                self.provider_id = event.id
+                self.model = event.model
         if carries:
             self.last_at = now
             if self.first_at is None:

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.api.limits import Limits
 from gateway.auth import Keyring
 from gateway.cache.store import Store
 from gateway.catalog import Catalog
+from gateway.db import schema
 from gateway.money.accounts import Accounts
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
@@ -35,19 +37,22 @@ class Parts:
     pipeline: Pipeline
     telemetry: Telemetry
     limits: Limits
-    schema_problem: str = ""  # why the database cannot be used as it is
 
     async def readiness(self) -> dict[str, Any]:
         """What /health/ready says: ready or not, why, the catalog in force and the state of each local engine."""
         reasons = []
         if self.limits.draining:
             reasons.append("draining")
-        if self.schema_problem:
-            reasons.append(self.schema_problem)
         if not self.snapshot.loaded:
-            reasons.append("keys, budgets and prices are not loaded yet: is the database reachable?")
+            reasons.append(await self._database_problem())
         backends = {}
         for name, provider in self.providers.items():
             if provider.dialect == "local":
                 backends[name] = await provider.check() or "ready"
         return {"ready": not reasons, "reasons": reasons, "catalog": self.catalog.version, "local_backends": backends}
+
+    async def _database_problem(self) -> str:
+        try:
+            return schema.problem(await schema.state(self.engine)) or "Keys, budgets and prices are not loaded yet."
+        except (SQLAlchemyError, OSError) as error:
+            return f"The database does not answer: {type(error).__name__}."

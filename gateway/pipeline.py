@@ -100,7 +100,7 @@ class Pipeline:
     async def frames(self, x: Exchange, headers: Mapping[bytes, bytes]) -> AsyncGenerator[Frame, None]:
         """Steps 2 to 5. Raises GatewayError before the first frame that carries an event; a Failed event comes after it."""
         rules = policy(x.request, x.route, _text(headers.get(b"cache-control"))) if self.caching else Policy()
-        name = key(x.request, x.principal.team_id, x.principal.models) if rules.read or rules.write else None
+        name = key(x.request, x.principal.team_id, x.route.name, x.principal.models) if rules.read or rules.write else None
         if name is None:
             source: AsyncGenerator[Frame, None] = self.attempts.run(x)
         elif not rules.read:

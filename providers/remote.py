@@ -6,7 +6,7 @@ page, the wrong form, a stream that ends too soon.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from providers import signers
 from providers.dialects import DIALECTS, StreamDecoder
@@ -34,7 +34,7 @@ class RemoteProvider:
         self._streamed = Endpoint("POST", base + vendor.path, {**sent, "accept": "text/event-stream"})
         self._models = Endpoint("GET", base + vendor.models_path, {**carried, "accept": "application/json"})
 
-    async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncIterator[Frame]:
+    async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """As Provider.call. An answer in the other form than asked for (whole for a stream, a stream for whole) is taken as it is."""
         body = self._language.encode_request(request, target, self._vendor.quirks)
         answer = await self._upstream.open(self._streamed if request.stream else self._whole, body, deadline)

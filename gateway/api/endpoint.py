@@ -146,7 +146,7 @@ class Endpoint:
         """Why the task was cancelled decides what is said: client and stalled nothing, drain and deadline an error."""
         task = x.task
         if not x.cancel_reason:
-            raise asyncio.CancelledError  # not ours: the server is tearing down
+            raise asyncio.CancelledError from None  # not ours: the server is tearing down
         if task is not None:
             task.uncancel()
         if x.cancel_reason == "drain":
@@ -250,7 +250,7 @@ class Reply:
 
     def keep_alive(self) -> None:
         """A comment into a silent stream. Never awaited: the ticker calls it, and a reader that does not read is cut by the same ticker."""
-        asyncio.ensure_future(cast(Awaitable[None], self._send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})))  # noqa: RUF006
+        asyncio.ensure_future(self._send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True}))  # noqa: RUF006
 
     async def refuse(self, error: GatewayError) -> None:
         """An error before the request was accepted."""
