@@ -23,7 +23,7 @@ PREFIX = b"tollway:cache:" + VERSION + b":"
 ERRORS_OPEN = 3  # in a row; one timeout opens at once
 PINGS_CLOSE = 3  # good ones in a row
 PING_S = 1.0
-CONNECTIONS = 32  # per worker
+CONNECTIONS = 32  # per worker, for reads
 PENDING_BYTES = 16 * 1024 * 1024  # written, but not yet in Redis
 
 log = logging.getLogger("tollway.cache")
@@ -126,16 +126,17 @@ class RedisStore:
         self._settings = settings
         self._timeout_s = settings.redis_timeout_s
         self._ping_s = ping_s
-        pool = redis.BlockingConnectionPool.from_url(
+        pool = redis.ConnectionPool.from_url(
             url,
-            max_connections=CONNECTIONS,
-            timeout=self._timeout_s,
+            max_connections=CONNECTIONS + 2,  # the writer and the watch need one each
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
             retry=None,  # the default tries ten times
             driver_info=None,
         )
         self._redis = redis.Redis.from_pool(pool)
+        # redis-py's own waiting for a connection may swallow a cancellation, a timeout's as well as a client's: wait here instead
+        self._slots = asyncio.Semaphore(CONNECTIONS)
         self._pending: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()  # key -> (data, ttl in seconds), also read by `get`
         self._pending_bytes = 0
         self._work = asyncio.Event()
@@ -186,7 +187,9 @@ class RedisStore:
         if self._open:
             return None
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s), self._slots:
+                if self.degraded:  # it opened while this request waited for its turn
+                    return None
                 data = await self._redis.get(PREFIX + key)
         except (RedisError, OSError) as error:  # TimeoutError is an OSError
             self._failed(error)
@@ -246,7 +249,7 @@ class RedisStore:
         if not self._open and (timed_out or self._errors >= ERRORS_OPEN):
             self._open = True
             self.counters.opened += 1
-            log.warning("Redis fails (%s): requests go on without the response cache", error or type(error).__name__)
+            log.warning("Redis fails (%s): requests go on without the response cache", str(error) or type(error).__name__)
 
     def _forget(self, key: bytes) -> None:
         old = self._pending.pop(key, None)
