@@ -96,6 +96,17 @@ async def test_the_leaders_leaving_does_not_end_the_call_and_the_last_ones_does(
     await flights.close()
 
 
+async def test_a_listener_knows_whether_others_listen() -> None:
+    flights, upstream = Flights(10_000), Upstream()
+    first, _ = flights.join(b"k", upstream.call)
+    assert first.alone
+    second, _ = flights.join(b"k", upstream.call)
+    assert not first.alone
+    second.leave()
+    assert first.alone
+    await flights.close()
+
+
 async def test_leaving_before_the_call_began_starts_nothing() -> None:
     flights, upstream = Flights(10_000), Upstream()
     subscription, _ = flights.join(b"k", upstream.call)

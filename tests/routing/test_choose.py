@@ -56,6 +56,11 @@ def test_each_objective_binds(state: Make, features: MakeFeatures) -> None:
     assert names(states, features(deadline_ms=7000.0))[0] == "cheap"
 
 
+def test_an_objective_of_zero_is_never_met_and_harms_nothing(state: Make, features: MakeFeatures) -> None:
+    states = [state("cheap", price=price(1), ttft_prior_ms=500.0), state("quick", price=price(2), ttft_prior_ms=100.0)]
+    assert names(states, features(ttft_ms=0.0)) == ["quick", "cheap"]
+
+
 def test_unpriced_comes_last_and_is_not_free(state: Make, features: MakeFeatures) -> None:
     states = [state("unknown", price=None), state("dear", price=price(900)), state("free", price=price(0))]
     plan, decision = choose(features(), states, 0.0, 0.5, Knobs())
