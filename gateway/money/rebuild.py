@@ -1,0 +1,107 @@
+"""Makes the roll-ups anew from the ledger, quarter by quarter of an hour, while gateways write. Knows no report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway.db.engine import reading
+from gateway.db.tables import adjustments, attempts, latency_rollups, rollups, usage
+from gateway.money.ledger import BUCKET_US, CLASSES, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
+from gateway.money.records import AttemptEnd, UsageRecord
+from providers.types import Usage
+
+PAGE = 2000  # ledger rows read at once
+LOCK_WAIT = "SET LOCAL lock_timeout = '30s'"
+# Writers insert rows before they add to the roll-ups. Whoever waits for this lock adds to what we made; whoever had added before has
+# committed its rows, and we read them.
+LOCK = "LOCK TABLE rollups, latency_rollups IN SHARE ROW EXCLUSIVE MODE"
+
+
+async def rebuild(engine: AsyncEngine, since_us: int | None = None, until_us: int | None = None) -> int:
+    """Replace the roll-ups of every quarter of an hour that begins in [since_us, until_us); returns how many quarters had rows.
+
+    One short transaction each: it may be stopped and run again at any time.
+    """
+    first, last = await _edges(engine)
+    start = first if since_us is None else max(first, since_us - since_us % BUCKET_US)
+    stop = last if until_us is None else min(last, until_us)
+    filled = 0
+    for bucket_us in range(start, stop, BUCKET_US):
+        async with engine.begin() as connection:
+            filled += await _rebuild_bucket(connection, bucket_us)
+    return filled
+
+
+async def _edges(engine: AsyncEngine) -> tuple[int, int]:
+    """(start of the first bucket, end of the last) that the ledger or the roll-ups know."""
+    async with reading(engine).connect() as connection:
+        of_rows = (await connection.execute(select(func.min(usage.c.started_at_us), func.max(usage.c.started_at_us)))).one()
+        of_sums = (await connection.execute(select(func.min(rollups.c.bucket_us), func.max(rollups.c.bucket_us)))).one()
+    known = [instant for instant in (*of_rows, *of_sums) if instant is not None]
+    if not known:
+        return 0, 0
+    return min(known) - min(known) % BUCKET_US, max(known) - max(known) % BUCKET_US + BUCKET_US
+
+
+async def _rebuild_bucket(connection: AsyncConnection, bucket_us: int) -> int:
+    if connection.dialect.name == "postgresql":  # SQLite's transaction has the one write lock already
+        await connection.execute(text(LOCK_WAIT))
+        await connection.execute(text(LOCK))
+    rollup = Rollup()
+    rows = await _add_rows(connection, rollup, bucket_us)
+    for table, names, made in (
+        (rollups, (*ROLLUP_KEYS, *ROLLUP_SUMS), rollup.rows()),
+        (latency_rollups, (*LATENCY_KEYS, "count"), rollup.latency_rows()),
+    ):
+        await connection.execute(delete(table).where(table.c.bucket_us == bucket_us))
+        if made:
+            await connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in made])
+    return int(rows > 0)
+
+
+async def _add_rows(connection: AsyncConnection, rollup: Rollup, bucket_us: int) -> int:
+    """Every ledger row of the bucket with its attempts and later corrections, page by page in the order of ids."""
+    count = 0
+    after: UUID | None = None
+    while True:
+        page = select(usage).where(usage.c.started_at_us >= bucket_us, usage.c.started_at_us < bucket_us + BUCKET_US)
+        if after is not None:
+            page = page.where(usage.c.id > after)
+        rows = (await connection.execute(page.order_by(usage.c.id).limit(PAGE))).mappings().all()
+        if not rows:
+            return count
+        ids = [row["id"] for row in rows]
+        ends: dict[UUID, list[AttemptEnd]] = {}
+        for end in (await connection.execute(select(attempts).where(attempts.c.request_id.in_(ids)).order_by(attempts.c.n))).mappings():
+            ends.setdefault(end["request_id"], []).append(_attempt(end))
+        records = {row["id"]: _record(row, tuple(ends.get(row["id"], ()))) for row in rows}
+        for record in records.values():
+            rollup.add(record)
+        corrections = select(adjustments.c.usage_id, adjustments.c.delta).where(adjustments.c.usage_id.in_(ids))
+        for usage_id, delta in await connection.execute(corrections):
+            rollup.adjust(records[usage_id], delta)
+        count += len(rows)
+        after = ids[-1]
+
+
+def _usage(row: Mapping[Any, Any]) -> Usage:
+    classes = {name.removesuffix("_tokens"): row[name] for name in CLASSES}
+    return Usage(**classes, estimated=row["estimated"])
+
+
+def _attempt(row: Mapping[Any, Any]) -> AttemptEnd:
+    names = ("request_id", "n", "backend", "vendor", "model", "price_id", "outcome", "cost", "worst", "error", "status", "ttft_ms")
+    return AttemptEnd(**{name: row[name] for name in names}, usage=_usage(row), duration_ms=row["duration_ms"])
+
+
+def _record(row: Mapping[Any, Any], ends: tuple[AttemptEnd, ...]) -> UsageRecord:
+    names = (
+        *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id"),
+        *("outcome", "cost", "tag", "saved", "ttft_ms", "duration_ms"),
+    )
+    return UsageRecord(**{name: row[name] for name in names}, usage=_usage(row), charges=(), attempts=ends)
