@@ -9,25 +9,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.metadata
-import secrets
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import structlog
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import auth
+from gateway import auth, people
 from gateway.catalog_build import build as build_catalog
 from gateway.child import environment, python
 from gateway.db import schema
 from gateway.db.engine import database_url, make_engine
-from gateway.db.tables import api_keys, catalog_version, organisations, price_book, teams
+from gateway.db.tables import price_book
 from gateway.money.pricing import seed_price
 from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, BackendSettings, ConfigError, Settings, check_vendors, load_published
 from gateway.telemetry import setup_logging, sink
@@ -35,7 +33,7 @@ from providers.signers import resolve
 from providers.vendors import VENDORS
 
 MIGRATE_TIMEOUT_S = 600.0
-DEFAULT_NAME = "default"  # of the first organisation and team
+DEFAULT_TEAM = "default"
 
 log = structlog.get_logger("tollway.prepare")
 
@@ -104,30 +102,13 @@ async def _schema(settings: Settings, engine: AsyncEngine) -> None:
 
 
 async def first_admin_key(engine: AsyncEngine, secret: bytes) -> str | None:
-    """A new admin key's text where the database holds no live one, else None. One at a time: the version row is the lock."""
-    now = time.time_ns() // 1000
-    async with engine.begin() as connection:
-        await connection.execute(update(catalog_version).values(version=catalog_version.c.version + 1))
-        known = select(api_keys.c.scopes).where(api_keys.c.revoked_at_us.is_(None))
-        if any("admin" in scopes.split() for (scopes,) in await connection.execute(known)):
-            await connection.rollback()
-            return None
-        minted = auth.mint(secret)
-        row = {"team_id": await _default_team(connection, now), "public": minted.public, "digest": minted.digest}
-        await connection.execute(insert(api_keys).values(**row, name="first admin key", scopes="admin", created_at_us=now))
-    return minted.text
-
-
-async def _default_team(connection: AsyncConnection, now_us: int) -> int:
-    found = (await connection.execute(select(teams.c.id).where(teams.c.name == DEFAULT_NAME))).scalar()
-    if found is not None:
-        return int(found)
-    org = (await connection.execute(select(organisations.c.id).where(organisations.c.name == DEFAULT_NAME))).scalar()
-    if org is None:
-        made = insert(organisations).values(name=DEFAULT_NAME, created_at_us=now_us).returning(organisations.c.id)
-        org = (await connection.execute(made)).scalar_one()
-    row = {"org_id": org, "name": DEFAULT_NAME, "salt": secrets.token_hex(16), "created_at_us": now_us}
-    return int((await connection.execute(insert(teams).values(**row).returning(teams.c.id))).scalar_one())
+    """A new admin key's text where the database holds no live one, else None. Its team is there for the first keys of a try-out too."""
+    if any("admin" in key.scopes and key.revoked_at_us is None for key in await people.list_keys(engine)):
+        return None
+    if DEFAULT_TEAM not in {team.name for team in await people.list_teams(engine)}:
+        await people.add_team(engine, DEFAULT_TEAM)
+    text, _ = await people.add_key(engine, secret, people.NewKey(team=DEFAULT_TEAM, name="first admin key", scopes=("admin",)))
+    return text
 
 
 async def seed_prices(engine: AsyncEngine, backends: tuple[BackendSettings, ...]) -> None:
