@@ -16,6 +16,7 @@ import yaml
 from compose_spec import PyCompose
 
 from gateway.settings import ConfigError, Server, load
+from gateway.supervisor import DRAIN_MARGIN_S, ENGINE_STOP_S
 from gateway.telemetry import METRICS
 
 ROOT = Path(__file__).parent.parent
@@ -104,7 +105,8 @@ def test_long_running_services_have_health_checks() -> None:
 
 def test_a_stop_lets_the_gateway_drain() -> None:
     grace = int(SERVICES["gateway"]["stop_grace_period"].removesuffix("s"))
-    assert grace > float(SERVICES["gateway"]["environment"]["TOLLWAY_SERVER__DRAIN_S"]) + 5
+    drain_s = float(SERVICES["gateway"]["environment"]["TOLLWAY_SERVER__DRAIN_S"])
+    assert grace > drain_s + DRAIN_MARGIN_S + ENGINE_STOP_S
 
 
 def test_the_journal_lies_on_a_local_volume() -> None:
