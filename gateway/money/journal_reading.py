@@ -58,7 +58,8 @@ def records(path: Path, *, last: bool = False, end: int | None = None) -> Iterat
 def every(directory: Path) -> Iterator[tuple[Path, Iterator[Record]]]:
     """Each segment with its records, oldest first."""
     paths = segments(directory)
-    for path, following in zip(paths, [*paths[1:], None], strict=True):
+    for index, path in enumerate(paths):
+        following = paths[index + 1] if index + 1 < len(paths) else None
         if following is None:
             yield path, records(path, last=True)
             continue

@@ -105,8 +105,13 @@ class Syncer:
                     await self._register()
                 await self._round()
                 self.failing = False
-            except Exception as error:  # noqa: BLE001  (counted and logged: money must not stop for a fault in one round)
-                await self._failed(error, BACKOFF_S)
+            except Away as error:
+                await self._away(error, BACKOFF_S)
+                continue
+            except Exception:  # money must not stop for a fault in one round
+                log.exception("sync: a round failed")
+                self.faults += 1
+                await self._away(None, BACKOFF_S)
                 continue
             if self.closing and self._nothing_left():
                 return
@@ -114,11 +119,8 @@ class Syncer:
                 await asyncio.wait_for(self._wake.wait(), self.settings.tick_s if self.closing else self._interval_s())
             self._wake.clear()
 
-    async def _failed(self, error: Exception, wait_s: float) -> None:
-        if not isinstance(error, Away):
-            self.faults += 1
-            log.error("sync failed", exc_info=error)
-        elif not self.failing:
+    async def _away(self, error: Away | None, wait_s: float) -> None:
+        if error is not None and not self.failing:
             log.warning("money: the database does not answer (%s); running on what is leased", error)
         self.failing = True
         self.waiters.fail_all()
@@ -159,8 +161,14 @@ class Syncer:
             except sync.Forgotten as forgot:
                 await self._forgotten(forgot.seq)
                 return
-            except Exception as error:  # noqa: BLE001  (a fault of ours is a doubt too: what was sent may have been done)
-                await self._failed(error, wait_s)
+            except Away as error:
+                await self._away(error, wait_s)
+                wait_s = min(BACKOFF_MOST_S, wait_s * 2)
+                continue
+            except Exception:  # a fault of ours is a doubt too: what was sent may have been done
+                log.exception("sync: a payload failed and is sent again")
+                self.faults += 1
+                await self._away(None, wait_s)
                 wait_s = min(BACKOFF_MOST_S, wait_s * 2)
                 continue
             self.syncs += 1
