@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 from gateway.attempts import Attempts
 from gateway.auth import Principal
-from gateway.cache.flights import Flights
+from gateway.cache.flights import Flights, Subscription
 from gateway.cache.response import Policy, Recorder, key, policy
 from gateway.cache.store import Store
 from gateway.catalog import Catalog, Route
 from gateway.decision_log import DecisionLog
-from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound, OverBudget
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.records import UsageRecord
@@ -115,15 +115,25 @@ class Pipeline:
                 return
             x.sharing, leads = self.flights.join(name, lambda: self._lead(x, name))
             x.cache_status = "miss" if leads else "shared"
-            if not leads:
-                async for frame in x.sharing:
+            source = self._shared(x, name, x.sharing, leads)
+        async with aclosing(source):
+            async for frame in source:
+                yield frame
+
+    async def _shared(self, x: Exchange, name: bytes, call: Subscription, leads: bool) -> AsyncGenerator[Frame, None]:
+        """Frames of a call that several may listen to. What only its leader's budget refused, a follower tries for itself."""
+        try:
+            async for frame in call:
+                if not leads:
                     x.follow(frame)
-                    yield frame
-                return
-            async for frame in x.sharing:
                 yield frame
             return
-        async with aclosing(source):
+        except OverBudget:
+            if leads or x.committed:
+                raise
+        call.leave()
+        x.sharing, x.cache_status = None, "miss"
+        async with aclosing(self._recorded(x, name)) as source:
             async for frame in source:
                 yield frame
 

@@ -162,7 +162,7 @@ class Endpoint:
         fault = failed(collected[-1])
         if fault is not None:
             raise errors.UpstreamFailed(fault.message, code=fault.code, status=fault.status)
-        body = self.dialect.encode_answer(collected, x.request, str(x.id))
+        body = self.dialect.encode_answer(collected, x.request)
         cost = self.pipeline.settle(x, "completed")
         await reply.whole(body, cost)
 
