@@ -19,6 +19,12 @@ app = App(name="tollway", help="Self-hosted inference gateway and cost router.")
 app.command("gateway.cli.serve:serve", help="Serve until told to stop.")
 app.command("gateway.cli.demo:demo", help="A gateway with scripted backends, a little traffic and its report.")
 app.command("gateway.cli.check:check", help="Configuration, database, backends and prices: what would not work, and why.")
+app.command("gateway.cli.migrate:migrate", help="Bring the database to this program's schema.")
+app.command("gateway.cli.teams:app", name="teams", help="Teams: what a key belongs to and spend is accounted to.")
+app.command("gateway.cli.keys:app", name="keys", help="API keys of teams.")
+app.command("gateway.cli.budgets:app", name="budgets", help="Hard limits on spend, per key, team or organisation.")
+app.command("gateway.cli.report:report", help="What was spent, by whom, on what.")
+app.command("gateway.cli.explain:explain", help="Why a request went to the backend it went to.")
 app.command("gateway.cli.models:app", name="models", help="Models on this machine, for backends of the vendor `local`.")
 
 _chosen: list[Path | None] = [None]

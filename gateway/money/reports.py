@@ -99,7 +99,7 @@ async def spend(engine: AsyncEngine, asked: Asked) -> Report:
         since_us=since_us,
         until_us=until_us,
         lines=tuple(_line(group, sums[group]) for group in sorted(sums)),
-        total=_line(("total",) * bool(asked.by), _total(sums.values())),
+        total=_line(tuple("total" if place == 0 else "" for place in range(len(asked.by))), _total(sums.values())),
     )
 
 
@@ -242,3 +242,21 @@ def cells(line: Line) -> tuple[str | int, ...]:
         line.estimated,
         *line.outcomes,
     )
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The report as values for JSON: lines by column name, money also as integer nano-USD, and the total."""
+    return {
+        "by": report.by,
+        "timezone": report.timezone,
+        "since_us": report.since_us,
+        "until_us": report.until_us,
+        "lines": [_object(report, line, report.by) for line in report.lines],
+        "total": _object(report, report.total, ()),
+    }
+
+
+def _object(report: Report, line: Line, by: Sequence[str]) -> dict[str, Any]:
+    values = dict(zip(columns(report), cells(line), strict=True))
+    kept = {name: value for name, value in values.items() if name not in report.by or name in by}
+    return kept | {"cost_nanousd": line.cost, "saved_nanousd": line.saved, "adjusted_nanousd": line.adjusted}

@@ -1,0 +1,111 @@
+"""`tollway budgets`: hard limits on what a key, a team or an organisation may spend in a period."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from gateway import people
+from gateway.cli.database import fail, instant, run, table
+from gateway.money.pricing import nanousd, usd
+
+app = App(name="budgets", help="Hard limits on spend, per key, team or organisation.")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Exactly one of them."""
+
+    team: str = ""
+    "A team's budget."
+    key: str = ""
+    "A key's, by its 12 public characters."
+    org: str = ""
+    "An organisation's."
+
+    def one(self) -> tuple[str, str]:
+        """(scope_kind, name)"""
+        named = [(kind, name) for kind, name in (("team", self.team), ("key", self.key), ("organisation", self.org)) if name]
+        if len(named) != 1:
+            fail("a budget is for one of --team, --key and --org")
+        return named[0]
+
+
+NOBODY = Scope()
+
+
+@app.command(name="set")
+def set_(
+    *,
+    scope: Annotated[Scope, Parameter(name="*")] = NOBODY,
+    limit: Annotated[str, Parameter(name="--usd")],
+    per: str,
+    model: str = "",
+    timezone: str = "UTC",
+) -> None:
+    """Set a limit; the same scope, model, period and zone again changes it.
+
+    Parameters
+    ----------
+    limit
+        A decimal number of US dollars.
+    per
+        day, week, month or total.
+    model
+        Only what is asked of this route. Without it: of all.
+    timezone
+        Where the period begins at midnight, for example Europe/Berlin.
+    """
+    kind, name = scope.one()
+    try:
+        limit_nanousd = nanousd(limit, "--usd")
+    except ValueError as error:
+        fail(str(error))
+    new = people.NewBudget(scope_kind=kind, scope=name, limit_nanousd=limit_nanousd, period=per, timezone=timezone, model=model or None)
+    print(_told(run(lambda engine, _: people.set_budget(engine, new))))
+
+
+def _told(budget: people.Budget) -> str:
+    of = f"{budget.scope_kind} {budget.scope}" + ("" if budget.model is None else f" on {budget.model}")
+    period = "in all" if budget.period == "total" else f"per {budget.period} ({budget.timezone})"
+    told = f"budget {budget.id}: {of}, {usd(budget.limit_nanousd)} USD {period}; spent so far {usd(budget.spent_nanousd)}"
+    if budget.ceiling_nanousd > budget.limit_nanousd:
+        told += f". What is spent or held already comes to at most {usd(budget.ceiling_nanousd)} USD"
+    return told
+
+
+@app.command(name="list")
+def list_() -> None:
+    """All budgets with their present period."""
+    head = ("budget", "scope", "name", "model", "per", "timezone", "limit_usd", "spent_usd", "held_usd", "resets")
+    rows = [
+        (
+            budget.id,
+            budget.scope_kind,
+            budget.scope,
+            budget.model or "all",
+            budget.period,
+            budget.timezone,
+            usd(budget.limit_nanousd),
+            usd(budget.spent_nanousd),
+            usd(budget.leased_nanousd),
+            instant(budget.resets_at_us, "never"),
+        )
+        for budget in run(lambda engine, _: people.list_budgets(engine))
+    ]
+    print(table(head, rows))
+
+
+@app.command
+def delete(budget: int) -> None:
+    """Lift a limit.
+
+    Parameters
+    ----------
+    budget
+        Its number, as `tollway budgets list` shows it.
+    """
+    run(lambda engine, _: people.delete_budget(engine, budget))
+    print(f"budget {budget} is deleted")
