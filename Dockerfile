@@ -11,7 +11,10 @@ COPY providers providers
 COPY local_engine local_engine
 COPY migrations migrations
 COPY dashboards dashboards
-RUN /opt/tollway/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX_URL" -c requirements.lock ".${EXTRAS:+[$EXTRAS]}"
+# torch alone from its own index, so that everything else still comes from the usual one
+RUN if [ "$EXTRAS" = local ]; then \
+        /opt/tollway/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX_URL" -c requirements.lock torch; \
+    fi && /opt/tollway/bin/pip install --no-cache-dir -c requirements.lock ".${EXTRAS:+[$EXTRAS]}"
 
 FROM python:3.13.7-slim-bookworm
 RUN useradd --uid 10001 --create-home tollway && install -d -o tollway -g tollway -m 0700 /var/lib/tollway
