@@ -22,6 +22,7 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _NULL = Raw(b"null")
+_FUNCTION = Raw(b'"function"')
 
 
 def decode_messages(raw: Raw) -> tuple[Message, ...]:
@@ -232,7 +233,7 @@ def decode_tools(raw: Raw) -> tuple[Tool, ...]:
     found = []
     for position, members in enumerate(_objects(raw)):
         path = f"tools[{position}]"
-        if _any(members["type"]) != "function":
+        if _any(members.get("type", _FUNCTION)) != "function":
             continue
         function = members.get("function")
         if function is None or memoryview(function)[0] != 0x7B:

@@ -162,7 +162,7 @@ class PartPeek(Struct, gc=False):
 
 
 class ToolPeek(Struct, gc=False):
-    type: str
+    type: str = "function"
 
 
 class FormatPeek(Struct, gc=False):

@@ -250,7 +250,7 @@ def _look_at_tools(request: Request, raw: Raw | None, needs: set[str], unknown: 
         found = _tools(raw)
     except msgspec.ValidationError as fault:
         raise DecodeError(
-            f"`tools` must be a list of objects, each with a `type` ({str(fault)[:160]}).", param="tools", code="invalid_type"
+            f"`tools` must be a list of objects with a `type` ({str(fault)[:160]}).", param="tools", code="invalid_type"
         ) from None
     request.prompt_bytes += len(memoryview(raw))
     if found:
