@@ -15,6 +15,12 @@ def address(host: str, port: int) -> tuple[socket.AddressFamily, str]:
     return family, str(found[0])
 
 
+def reachable(host: str, port: int) -> str:
+    """The numeric address at which this machine reaches a server that listens on `host`, which may be any address of it."""
+    _, numeric = address(host, port)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(numeric, numeric)
+
+
 def claim(host: str, port: int) -> socket.socket:
     """A socket bound to the port (0: one the kernel picks), not listening; the caller closes it. OSError when anybody listens there.
 
@@ -43,8 +49,7 @@ def shared_socket(host: str, port: int) -> socket.socket:
 
 async def answers(host: str, port: int, within_s: float) -> bool:
     """Whether somebody accepts connections there before the time is up: the server binds in a thread of its own."""
-    _, numeric = address(host, port)
-    reach = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(numeric, numeric)
+    reach = reachable(host, port)
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         try:

@@ -5,6 +5,7 @@ Knows no command's meaning. `settings()` is how a command reads the configuratio
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -14,9 +15,18 @@ from cyclopts import App, Parameter
 
 from gateway.settings import EXIT_CONFIG, ConfigError, Settings, load
 
-app = App(name="tollway", help="Self-hosted inference gateway and cost router.")
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("tollway")
+    except importlib.metadata.PackageNotFoundError:
+        return "of a checkout that is not installed"
+
+
+app = App(name="tollway", version=_version, help="Self-hosted inference gateway and cost router.")
 
 app.command("gateway.cli.serve:serve", help="Serve until told to stop.")
+app.command("gateway.cli.hello:hello", help="A key and a request to copy, once the gateway answers.")
 app.command("gateway.cli.demo:demo", help="A gateway with scripted backends, a little traffic and its report.")
 app.command("gateway.cli.check:check", help="Configuration, database, backends and prices: what would not work, and why.")
 app.command("gateway.cli.migrate:migrate", help="Bring the database to this program's schema.")
@@ -33,6 +43,11 @@ _chosen: list[Path | None] = [None]
 def settings() -> Settings:
     """The checked settings of this call. Raises ConfigError, which `main` tells the user."""
     return load(_chosen[0], os.environ)
+
+
+def chosen_file() -> Path | None:
+    """What `--config` named, for a command that calls another."""
+    return _chosen[0]
 
 
 @app.meta.default
