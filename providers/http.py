@@ -14,11 +14,13 @@ from typing import Any, Protocol
 
 import aiohttp
 import httpx
+import yarl
 from aiohttp.client import ClientResponse
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from httpx_aiohttp import AiohttpTransport
+from multidict import CIMultiDict
 
 from providers.errors import BadAnswer, Cut, ProviderError, TimedOut, Unreachable
 from providers.types import Deadline
@@ -44,12 +46,14 @@ class Limits(Protocol):
 class Endpoint:
     """Method, address and headers of one kind of call, built once from configuration: nothing of a client's is ever copied."""
 
-    __slots__ = ("headers", "method", "url")
+    __slots__ = ("headers", "method", "prepared", "url")
 
     def __init__(self, method: str, url: str, headers: Mapping[str, str]) -> None:
         self.method = method
         self.url = httpx.URL(url)
         self.headers = httpx.Headers({"user-agent": "tollway", "accept-encoding": "identity", **headers})
+        # aiohttp's forms of the two: converting them costs 15 microseconds a call
+        self.prepared = (yarl.URL(str(self.url)), CIMultiDict(self.headers.items()))
 
 
 class Upstream:
@@ -67,6 +71,7 @@ class Upstream:
         request = httpx.Request(endpoint.method, endpoint.url, headers=endpoint.headers, stream=httpx.ByteStream(body))
         connect_s = min(deadline.connect_s, deadline.first_byte_s, deadline.total_s)
         request.extensions["timeout"] = {"connect": connect_s}
+        request.extensions["prepared"] = endpoint.prepared
         watch = Watch(deadline, self._transport.connecting)
         response = None
         watch.enter()
@@ -254,16 +259,17 @@ class Transport(AiohttpTransport):
         """Raises ProviderError, as `Upstream.open` says."""
         session = self._session or self.get_client()
         body = request.read()
-        headers, data = request.headers, body or None
+        url, headers = request.extensions["prepared"]
+        data = body or None
         if len(body) > WRITE_BYTES:
-            headers = httpx.Headers(headers)
+            headers = CIMultiDict(headers)
             headers["content-length"] = str(len(body))
             data = _pieces(body)  # type: ignore[assignment]
         connect_s = request.extensions["timeout"]["connect"]
         try:
             response = await session.request(
                 request.method,
-                str(request.url),
+                url,
                 headers=headers,
                 data=data,
                 allow_redirects=False,
