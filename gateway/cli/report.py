@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from typing import Annotated, Literal
 
 import msgspec
@@ -43,9 +41,7 @@ def report(
     if shape == "json":
         print(msgspec.json.format(msgspec.json.encode(reports.document(found)), indent=2).decode())
     elif shape == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(reports.columns(found))
-        writer.writerows(reports.cells(line) for line in found.lines)
+        print(reports.as_csv(found), end="")
     else:
         lines = found.lines if not found.by else (*found.lines, found.total)
         print(table(*_without_empty(reports.columns(found), [reports.cells(line) for line in lines], len(found.by))))

@@ -6,6 +6,8 @@ adjustments too, under the outcome `adjusted`, so a report's total is what was s
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
@@ -242,6 +244,15 @@ def cells(line: Line) -> tuple[str | int, ...]:
         line.estimated,
         *line.outcomes,
     )
+
+
+def as_csv(report: Report) -> str:
+    """The lines with a head, without the total."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns(report))
+    writer.writerows(cells(line) for line in report.lines)
+    return text.getvalue()
 
 
 def document(report: Report) -> dict[str, Any]:

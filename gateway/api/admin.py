@@ -1,0 +1,228 @@
+"""`/admin/…`: teams, keys, budgets and reports over HTTP, for keys with the admin scope. Checks the scope, decodes, calls people.py.
+
+Every handler stands inside one guarded router, so that a new one is closed until somebody opens it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, Protocol
+
+from litestar import Request, Response, Router, delete, get, post, put
+from litestar.connection import ASGIConnection
+from litestar.exceptions import ValidationException
+from litestar.handlers import BaseRouteHandler
+from litestar.params import Body, Parameter
+from litestar.types import ControllerRouterHandler
+from msgspec import Struct
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway import people
+from gateway.api.endpoint import error_headers
+from gateway.auth import Keyring, load_secrets
+from gateway.errors import Forbidden, GatewayError, InvalidRequest
+from gateway.money import reports
+from gateway.money.pricing import nanousd, usd
+from gateway.settings import Settings
+from providers.dialects import DIALECTS
+
+
+class NewTeam(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    org: str = people.DEFAULT_ORG
+
+
+class MadeKey(Struct, frozen=True, kw_only=True):
+    """`secret` is the whole key; it is shown this once."""
+
+    secret: str
+    key: people.Key
+
+
+class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """scope: a team's or organisation's name, or a key's public part. usd: a decimal number as a string. model: a route, null = all."""
+
+    scope_kind: Literal["organisation", "team", "key"]
+    scope: str
+    usd: str
+    per: Literal["day", "week", "month", "total"]
+    timezone: str = "UTC"
+    model: str | None = None
+
+
+class BudgetView(Struct, frozen=True, kw_only=True):
+    """Money in USD with nine decimals. held: of running requests and of what processes keep ready for the next."""
+
+    id: int
+    scope_kind: str
+    scope: str
+    model: str | None
+    per: str
+    timezone: str
+    limit_usd: str
+    spent_usd: str
+    held_usd: str
+    resets_at_us: int | None
+
+
+class Admins(Protocol):
+    """What these calls need of a worker's parts."""
+
+    settings: Settings
+    engine: AsyncEngine
+    keyring: Keyring
+
+
+class Teams(Struct, frozen=True):
+    data: list[people.Team]
+
+
+class Keys(Struct, frozen=True):
+    data: list[people.Key]
+
+
+class BudgetList(Struct, frozen=True):
+    data: list[BudgetView]
+
+
+def handlers(parts: Admins) -> list[ControllerRouterHandler]:
+    """The router over one worker's parts."""
+
+    async def admins_only(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        headers = dict(connection.scope["headers"])
+        who = parts.keyring.find(headers) or await parts.keyring.find_slow(headers)
+        if "admin" not in who.scopes:
+            raise Forbidden("This call needs a key with the admin scope: `tollway keys add --team … --admin`.", code="admin_required")
+
+    router = Router(
+        path="/admin",
+        guards=[admins_only],
+        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), _spend(parts)],
+        exception_handlers={ValidationException: _invalid},
+        tags=["admin"],
+    )
+    return [router]
+
+
+def _teams(parts: Admins) -> list[BaseRouteHandler]:
+    @get("/teams", summary="All teams")
+    async def list_teams(request: Request[Any, Any, Any]) -> Teams:
+        _known(request, ())
+        return Teams(await people.list_teams(parts.engine))
+
+    @post("/teams", summary="Make a team")
+    async def add_team(data: Annotated[NewTeam, Body()]) -> people.Team:
+        return await people.add_team(parts.engine, data.name, data.org)
+
+    @delete("/teams/{name:str}", summary="End a team and its keys")
+    async def delete_team(name: str) -> None:
+        await people.delete_team(parts.engine, name)
+
+    return [list_teams, add_team, delete_team]
+
+
+def _keys(parts: Admins) -> list[BaseRouteHandler]:
+    @get("/keys", summary="All keys or a team's, without their secrets")
+    async def list_keys(request: Request[Any, Any, Any], team: str | None = None) -> Keys:
+        _known(request, ("team",))
+        return Keys(await people.list_keys(parts.engine, team))
+
+    @post("/keys", summary="Make a key; its secret is in this answer alone")
+    async def add_key(data: Annotated[people.NewKey, Body()]) -> MadeKey:
+        text, key = await people.add_key(parts.engine, load_secrets(parts.settings)[0], data)
+        return MadeKey(secret=text, key=key)
+
+    @delete("/keys/{public:str}", status_code=200, summary="Revoke a key: refused by every worker within about two seconds")
+    async def revoke_key(public: str) -> people.Key:
+        return await people.revoke_key(parts.engine, public)
+
+    return [list_keys, add_key, revoke_key]
+
+
+def _budgets(parts: Admins) -> list[BaseRouteHandler]:
+    @get("/budgets", summary="All budgets with their present period")
+    async def list_budgets(request: Request[Any, Any, Any]) -> BudgetList:
+        _known(request, ())
+        return BudgetList([_view(budget) for budget in await people.list_budgets(parts.engine)])
+
+    @put("/budgets", summary="Set a limit; the same scope, model, period and zone again changes it")
+    async def set_budget(data: Annotated[NewBudget, Body()]) -> BudgetView:
+        try:
+            limit = nanousd(data.usd, "usd")
+        except ValueError as error:
+            raise InvalidRequest(f"{error}.", param="usd") from error
+        new = people.NewBudget(
+            scope_kind=data.scope_kind, scope=data.scope, limit_nanousd=limit, period=data.per, timezone=data.timezone, model=data.model
+        )
+        return _view(await people.set_budget(parts.engine, new))
+
+    @delete("/budgets/{budget_id:int}", summary="Lift a limit")
+    async def delete_budget(budget_id: int) -> None:
+        await people.delete_budget(parts.engine, budget_id)
+
+    return [list_budgets, set_budget, delete_budget]
+
+
+def _spend(parts: Admins) -> BaseRouteHandler:
+    @get("/reports/spend", summary="What was spent, from the roll-ups")
+    async def spend(
+        request: Request[Any, Any, Any],
+        by: Annotated[str, Parameter(description=f"Separated by commas: {', '.join(reports.GROUPS)}")] = "team",
+        since: str | None = None,
+        until: str | None = None,
+        timezone: str = "UTC",
+    ) -> Response[Any]:
+        _known(request, ("by", "since", "until", "timezone", "format"))
+        shape = request.query_params.get("format", "json")
+        if shape not in ("json", "csv"):
+            raise InvalidRequest("format: use json or csv.", param="format")
+        asked = reports.Asked(by=tuple(word for word in by.split(",") if word), since=since, until=until, timezone=timezone)
+        found = await reports.spend(parts.engine, asked)
+        if shape == "json":
+            return Response(reports.document(found))
+        return Response(reports.as_csv(found), media_type="text/csv; charset=utf-8")
+
+    return spend
+
+
+def _view(budget: people.Budget) -> BudgetView:
+    return BudgetView(
+        id=budget.id,
+        scope_kind=budget.scope_kind,
+        scope=budget.scope,
+        model=budget.model,
+        per=budget.period,
+        timezone=budget.timezone,
+        limit_usd=usd(budget.limit_nanousd),
+        spent_usd=usd(budget.spent_nanousd),
+        held_usd=usd(budget.leased_nanousd),
+        resets_at_us=budget.resets_at_us,
+    )
+
+
+def _known(request: Request[Any, Any, Any], names: Collection[str]) -> None:
+    """A query parameter that is not understood may be a filter that was meant: never ignored."""
+    for name in request.query_params:
+        if name not in names:
+            raise InvalidRequest(f"There is no parameter '{name}' here.", param=name)
+
+
+def _invalid(_request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
+    """Litestar's word on a body or parameter of a wrong shape, in the shape of all our errors, naming the field."""
+    told = _told(error)
+    body = DIALECTS["openai_chat"].error_body(told.status, told.message, told.type, told.code, told.param)
+    headers = {name.decode(): value.decode() for name, value in error_headers(told)}
+    return Response(body, status_code=told.status, media_type="application/json", headers=headers)
+
+
+def _told(error: ValidationException) -> GatewayError:
+    """InvalidRequest from the first thing that Litestar found wrong: its `extra` is a list of {message, key, source}."""
+    found = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
+    said, key = str(found.get("message", error.detail)), str(found.get("key", ""))
+    if said == "'data'":
+        return InvalidRequest("The body is missing: send a JSON object.")
+    named = re.search(r"field `([^`]+)`", said)
+    name = named[1] if named is not None else ("" if key == "data" else key)
+    where = "" if named is not None or not name else f"{name}: "
+    return InvalidRequest(f"{where}{said.replace('`', chr(39))}.", param=name or None)
