@@ -98,7 +98,9 @@ def test_g40_every_cut_of_text_with_wide_characters_gives_the_same_events():
         assert parse(stream[:cut], stream[cut:]) == whole
 
 
-line = st.sampled_from([b"data: a", b"data:b", b"data", b": c", b"event: e", b"id: 1", b"", b"data: \xf0\x9f\x8e\x89", b"\xef\xbb\xbf", b"x"])
+line = st.sampled_from(
+    [b"data: a", b"data:b", b"data", b": c", b"event: e", b"id: 1", b"", b"data: \xf0\x9f\x8e\x89", b"\xef\xbb\xbf", b"x"]
+)
 lines = st.lists(st.tuples(line, st.sampled_from([b"\n", b"\r", b"\r\n"])), max_size=12)
 
 

@@ -210,7 +210,7 @@ class StreamEncoder:
     def _call(self, event: ToolCallDelta, out: list[bytes]) -> None:
         key = (event.choice, event.index)
         begun = key in self._called
-        self._called[key] = self._called.get(key, False) or bool(event.arguments)
+        self._called[key] = self._called.get(key, False) or bool(event.arguments.strip())
         function: dict[str, Any] = {"arguments": event.arguments} if begun else {"name": event.name or "", "arguments": event.arguments}
         if self._legacy:
             self._delta(event.choice, {"function_call": function}, out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ EXPLAINED: dict[str, str] = {}  # recording -> why its answer cannot be given as
 def records() -> list[dict[str, Any]]:
     if not FOLDER:
         return []
-    found = [json.loads(line) for path in sorted(Path(FOLDER).glob("*.jsonl")) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    found = [
+        json.loads(line) for path in sorted(Path(FOLDER).glob("*.jsonl")) for line in path.read_text(encoding="utf-8").split("\n") if line
+    ]
     return [record for record in found if record["api"] == "chat.completions"]
 
 
@@ -174,14 +177,16 @@ def test_recorded_answers_say_what_the_recording_says(capsys):
                 found = collected(events_of(record, chunking))
             except ProviderError as error:
                 found = {"raised": repr(error)}
-            differing = {name: (expected.get(name), found.get(name)) for name in {*expected, *found} if expected.get(name) != found.get(name)}
+            differing = {
+                name: (expected.get(name), found.get(name)) for name in {*expected, *found} if expected.get(name) != found.get(name)
+            }
             if differing:
                 wrong[record["id"]] = f"{chunking}: {json.dumps(differing, default=str)[:400]}"
                 table[record["provider"]]["wrong"] += 1
                 break
+    lines = [f"{vendor:16} {count['answers']:4} answers {count['wrong']:3} wrong" for vendor, count in sorted(table.items())]
     with capsys.disabled():
-        print("\n" + "\n".join(f"{vendor:16} {count['answers']:4} answers {count['wrong']:3} wrong" for vendor, count in sorted(table.items())))
-        print("\n".join(f"{name} {why}" for name, why in wrong.items()))
+        sys.stdout.write("\n" + "\n".join(lines + [f"{name} {why}" for name, why in wrong.items()]) + "\n")
     assert set(wrong) == set(EXPLAINED)
     assert len(wrong) <= MAX_UNEXPLAINED * sum(count["answers"] for count in table.values())
 
@@ -266,9 +271,8 @@ def normal(message: dict[str, Any]) -> dict[str, Any]:
     if calls == []:
         del kept["tool_calls"]
     elif calls:
-        kept["tool_calls"] = [
-            {"id": c.get("id") or "", "type": "function", "function": {**c["function"], "arguments": c["function"]["arguments"] or "{}"}} for c in calls
-        ]
+        functions = [{**call["function"], "arguments": call["function"]["arguments"] or "{}"} for call in calls]
+        kept["tool_calls"] = [{"id": c.get("id") or "", "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
     content = kept["content"]
     if "reasoning_content" in kept and isinstance(content, list) and len(content) == 1 and set(content[0]) == {"type", "text"}:
         kept["content"] = content[0]["text"]

@@ -1,0 +1,132 @@
+"""Usage of the chat language to disjoint classes and back, with every nesting that servers use."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.dialects.openai_chat.wire import decode_chunk, merge, usage_from_wire, usage_to_wire
+from providers.types import Usage
+
+
+def counts(prompt: int, completion: int, **others: object) -> dict[str, object]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **others}
+
+
+def test_cached_and_reasoning_tokens_stand_inside():
+    found = usage_from_wire(
+        counts(100, 50, prompt_tokens_details={"cached_tokens": 80}, completion_tokens_details={"reasoning_tokens": 30})
+    )
+    assert found == Usage(input=20, cache_read=80, output=20, reasoning=30)
+
+
+def test_g04_cache_writes_are_a_part_of_the_prompt():
+    found = usage_from_wire(counts(12307, 550, prompt_tokens_details={"cached_tokens": 0, "cache_write_tokens": 12304}))
+    assert found == Usage(input=3, cache_write_5m=12304, output=550)
+    split = counts(
+        5003, 1, cache_creation_input_tokens=5000, cache_creation={"ephemeral_5m_input_tokens": 1000, "ephemeral_1h_input_tokens": 4000}
+    )
+    assert usage_from_wire(split) == Usage(input=3, cache_write_5m=1000, cache_write_1h=4000, output=1)
+
+
+def test_g23_thinking_that_only_the_total_shows_is_output():
+    found = usage_from_wire({"prompt_tokens": 1000, "completion_tokens": 150, "total_tokens": 9150})
+    assert found == Usage(input=1000, output=150, reasoning=8000)
+    stated = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 35, "completion_tokens_details": {"reasoning_tokens": 20}}
+    assert usage_from_wire(stated) == Usage(input=10, output=5, reasoning=20)
+
+
+@pytest.mark.parametrize("name", ["prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens"])
+def test_other_names_of_cached_tokens(name):
+    assert usage_from_wire(counts(10, 1, **{name: 4})) == Usage(input=6, cache_read=4, output=1)
+
+
+def test_cached_tokens_beside_the_prompt():
+    assert usage_from_wire(counts(29, 6, prompt_tokens_details={"cached_tokens": 157})) == Usage(input=29, cache_read=157, output=6)
+    outside = {"prompt_tokens": 200, "completion_tokens": 6, "total_tokens": 306, "prompt_tokens_details": {"cached_tokens": 100}}
+    assert usage_from_wire(outside) == Usage(input=200, cache_read=100, output=6)
+
+
+def test_more_reasoning_than_completion_is_all_reasoning():
+    assert usage_from_wire(counts(1, 10, completion_tokens_details={"reasoning_tokens": 11})) == Usage(input=1, output=0, reasoning=10)
+
+
+def test_audio_classes():
+    found = usage_from_wire(counts(30, 20, prompt_tokens_details={"audio_tokens": 10}, completion_tokens_details={"audio_tokens": 15}))
+    assert found == Usage(input=20, input_audio=10, output=5, output_audio=15)
+    spoken = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 390, "prompt_audio_seconds": 5}
+    assert usage_from_wire(spoken) == Usage(input=10, input_audio=375, output=5)
+
+
+def test_null_is_unknown_and_zero_is_zero():
+    assert usage_from_wire({"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": None}) == Usage(input=5)
+    assert usage_from_wire({"prompt_tokens": 0, "completion_tokens": 0}) == Usage()
+    assert usage_from_wire({"prompt_tokens": None}) is None
+    assert usage_from_wire({}) is None
+
+
+@pytest.mark.parametrize("bad", [-1, 10**10, "7", True, 1.5, [1]])
+def test_counts_that_cannot_be_are_refused(bad):
+    assert usage_from_wire({"prompt_tokens": bad, "completion_tokens": 1}) is None
+    assert usage_from_wire(counts(10, 1, prompt_tokens_details={"cached_tokens": bad})) is None
+
+
+def test_whole_numbers_written_as_decimals_count():
+    assert usage_from_wire({"prompt_tokens": Decimal("12.0"), "completion_tokens": 1}) == Usage(input=12, output=1)
+
+
+@pytest.mark.parametrize(
+    ("members", "nanousd"),
+    [
+        ('"cost":0.000123456', 123456),
+        ('"cost":1', 10**9),
+        ('"cost":{"total_cost":0.006}', 6_000_000),
+        ('"cost_in_usd_ticks":161508500', 16_150_850),
+        ('"cost":null', None),
+        ('"cost":-1', None),
+        ('"cost":"free"', None),
+    ],
+)
+def test_a_stated_cost_is_exact(members, nanousd):
+    chunk = decode_chunk(('{"usage":{"prompt_tokens":1,"completion_tokens":1,' + members + "}}").encode())
+    found = usage_from_wire(chunk.usage)
+    assert found is not None
+    assert found.stated_nanousd == nanousd
+
+
+def test_a_cost_beside_the_usage():
+    found = usage_from_wire(counts(1, 1), {"usd": Decimal("0.5"), "diem": 1})
+    assert found is not None
+    assert found.stated_nanousd == 500_000_000
+
+
+def test_merge_keeps_the_last_that_is_not_null():
+    first = {"a": 1, "b": 2, "d": {"x": 1, "y": None}}
+    assert merge(first, {"a": 3, "b": None, "c": 0, "d": {"y": 5}}) == {"a": 3, "b": 2, "c": 0, "d": {"x": 1, "y": 5}}
+
+
+few = st.integers(0, 10_000)
+
+
+usages = st.builds(
+    Usage,
+    input=few,
+    cache_read=few,
+    cache_write_5m=few,
+    cache_write_1h=few,
+    input_audio=few,
+    output=few,
+    reasoning=few,
+    output_audio=few,
+)
+
+
+@given(usages)
+def test_to_the_wire_and_back(usage):
+    wire = msgspec.json.decode(msgspec.json.encode(usage_to_wire(usage)))
+    assert wire["total_tokens"] == usage.prompt_tokens + usage.completion_tokens
+    assert usage_from_wire(wire) == usage
