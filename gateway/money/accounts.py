@@ -197,6 +197,8 @@ class Accounts:
         syncer.queue.put(record, place, syncer.clock())
         if len(syncer.queue) >= syncer.settings.batch_rows:
             syncer.wake()
+        else:
+            syncer.wake_by_tick()
 
     async def recent(self, request_id: UUID) -> UsageRecord | None:
         """A settled row that SQL may not have yet."""

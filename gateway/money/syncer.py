@@ -59,6 +59,7 @@ class Syncer:
         self.waiters = Waiters(self.budgets, settings.recall_wait_s, settings.refusal_memory_s)
         self.journal = Journal(journal_root, self.process_id, settings)
         self._wake = asyncio.Event()
+        self._tick: asyncio.TimerHandle | None = None
         self._soon: asyncio.TimerHandle | None = None
         self._beat_at = 0.0
 
@@ -83,6 +84,15 @@ class Syncer:
 
     def _now(self) -> None:
         self._soon = None
+        self._wake.set()
+
+    def wake_by_tick(self) -> None:
+        """A row waits: it is written within a tick, also when this process was at rest."""
+        if self._tick is None:
+            self._tick = asyncio.get_running_loop().call_later(self.settings.tick_s, self._ticked)
+
+    def _ticked(self) -> None:
+        self._tick = None
         self._wake.set()
 
     def _touched(self, window: Window) -> None:
