@@ -114,16 +114,14 @@ class Supervisor:
         return status
 
     async def _prepare_later(self) -> None:
-        """Ask again until the database can be used; workers that could not open it start anew then."""
+        """Ask again until the database can be used; workers that wait for it see that by themselves."""
         while True:
             await asyncio.sleep(PREPARE_AGAIN_S)
             status = await self._prepare(self.path, self.settings)
             if status == EXIT_CONFIG:
                 self._end(status)
             if status != EXIT_NOT_YET:
-                break
-        for worker in self.workers.values():
-            worker.signal(signal.SIGTERM)
+                return
 
     def _end(self, status: int) -> None:
         self.status = status

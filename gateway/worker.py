@@ -27,6 +27,8 @@ import uvloop
 from gateway import listen
 from gateway.app import Application, build
 from gateway.settings import EXIT_CONFIG, ConfigError, Server, load_published
+from gateway.telemetry import setup_logging, sink
+from gateway.waiting import Waiting, problem
 
 HEARTBEAT_S = 1.0
 LISTEN_S = 5.0  # for the port to answer
@@ -67,7 +69,7 @@ class Granian:
         await self._server.serve()
 
     def stop(self) -> None:
-        self._server.stop()
+        self._server.stop()  # type: ignore[no-untyped-call]
 
 
 class Uvicorn:
@@ -131,13 +133,18 @@ class Worker:
             log.error("the server ended by itself", worker=self.worker_id)
         return int(failed)
 
-    async def _build(self) -> Application:
+    async def _build(self) -> Application | Waiting:
         try:
+            why = await problem(self.settings)
+            if why:
+                setup_logging(self.settings.logging.level, self.settings.logging.format)
+                log.warning("not ready", worker=self.worker_id, why=why)
+                return Waiting(self.settings, why, self._stop)
             return await build(self.settings, self.worker_id)
         except ValueError as error:  # what settings say that cannot work
             raise ConfigError(str(error)) from error
 
-    async def _announce(self, application: Application) -> None:
+    async def _announce(self, application: Application | Waiting) -> None:
         """Say that the port answers, freeze what will live as long as the process, catch up with a reload that came during the start."""
         if not await listen.answers(self.settings.server.host, self.settings.server.port, LISTEN_S):
             log.warning("the port does not answer yet", worker=self.worker_id, port=self.settings.server.port)
@@ -170,17 +177,19 @@ class Worker:
         link = self.path.parent / "current"
         return link.parent / link.readlink() if link.is_symlink() else self.path
 
-    def _start_reload(self, application: Application) -> None:
+    def _start_reload(self, application: Application | Waiting) -> None:
         task = asyncio.get_running_loop().create_task(self._reload(application))
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 
-    async def _reload(self, application: Application) -> None:
+    async def _reload(self, application: Application | Waiting) -> None:
         path = self._current()
         try:
             await application.reload(load_published(path))
-        except Exception as error:  # noqa: BLE001 - a supervisor of one reload: the settings in force stay, log and counter say why
-            application.parts.telemetry.fault("reload", error)
+        except Exception as error:  # a supervisor of one reload: the settings in force stay, log and counter say why
+            log.exception("reload failed", worker=self.worker_id, settings=path.name)
+            if isinstance(application, Application):
+                application.parts.telemetry.fault("reload", error)
         else:
             self.path = path
             log.info("reloaded", worker=self.worker_id, settings=path.name)
@@ -202,7 +211,9 @@ async def beating(beat: Callable[[str], None]) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def drain(application: Application, server: HttpServer, serving: asyncio.Task[None], drain_s: float, hurry: asyncio.Event) -> None:
+async def drain(
+    application: Application | Waiting, server: HttpServer, serving: asyncio.Task[None], drain_s: float, hurry: asyncio.Event
+) -> None:
     """The order of the module's docstring. Bounded by drain_s + 2 · SETTLE_S + FINISH_S."""
     application.begin_drain()
     server.stop()
@@ -252,6 +263,7 @@ def main() -> None:
     except ConfigError as error:
         sys.stderr.write(f"tollway worker {arguments.id}: {error}\n")
         status = EXIT_CONFIG
+    sink.flush()
     sys.exit(status)
 
 
