@@ -11,7 +11,7 @@ import re
 import time
 import tomllib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ class ScriptedProvider:
         self.calls = 0
         self._file = os.open(self.script.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644) if self.script.log else -1
 
-    async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncIterator[Frame]:
+    async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """As Provider.call. The end is logged whatever it is, also when the caller closes this iterator."""
         turn = self._turn()
         self.calls += 1

@@ -51,6 +51,7 @@ class Gateway:
     environ: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
     keys: dict[str, str] = field(default_factory=dict)
+    clients: dict[str, openai.OpenAI] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -82,8 +83,17 @@ class Gateway:
         self.keys[team] = self.cli("keys", "add", "--team", team, "--quiet", *more).strip()
         return self.keys[team]
 
-    def client(self, key: str | None = None, **options: Any) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key or self.keys["alpha"], max_retries=0, timeout=30, **options)
+    def client(self, key: str | None = None) -> openai.OpenAI:
+        """The official client, one per key; `close` closes them."""
+        key = key or self.keys["alpha"]
+        if key not in self.clients:
+            self.clients[key] = openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30)
+        return self.clients[key]
+
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+        self.clients.clear()
 
     def get(self, path: str, key: str | None = None) -> tuple[int, bytes, Mapping[str, str]]:
         return self.call("GET", path, None, key)
@@ -181,5 +191,6 @@ def running(folder: Path, config: str, **options: Any) -> Iterator[Gateway]:
     try:
         yield gateway
     finally:
+        gateway.close()
         if gateway.process is not None and gateway.process.poll() is None:
             gateway.stop()
