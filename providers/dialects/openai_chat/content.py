@@ -173,7 +173,7 @@ def _message(message: Message) -> dict[str, Any]:
         parts = [_write(part) for part in content if not isinstance(part, Thinking)]
         if thoughts:
             members["reasoning_content"] = "".join(thoughts)
-            lone = len(parts) == 1 and set(parts[0]) == {"type", "text"}
+            lone = len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) == {"type", "text"}
             members["content"] = parts[0]["text"] if lone else parts or None
         else:
             members["content"] = parts

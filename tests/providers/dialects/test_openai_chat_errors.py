@@ -1,0 +1,181 @@
+"""Errors of servers of the chat language come out by kind, whatever their shape; ours go to clients in OpenAI's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from providers.dialects.openai_chat.errors import MAX_MESSAGE, error_body, http_error, stated_error, stream_error
+from providers.errors import (
+    BadAnswer,
+    ContentFiltered,
+    ContextTooLong,
+    ProviderError,
+    QuotaExhausted,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    TimedOut,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
+
+
+def kind(status: int, body: Any, headers: dict[str, str] | None = None) -> ProviderError:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    error = http_error(status, headers or {}, raw)
+    assert error.answered
+    return error
+
+
+def error(message: str = "m", **members: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **members}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        # wrong credentials: 401, 403, and 400 where servers answer so
+        (401, error("Incorrect API key provided: sk-abc"), Unauthorized),
+        (401, {"detail": "Invalid API Key"}, Unauthorized),
+        (403, error("Forbidden", code="forbidden"), Unauthorized),
+        (
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "message": "API key not valid.",
+                    "status": "INVALID_ARGUMENT",
+                    "details": [{"reason": "API_KEY_INVALID"}],
+                }
+            },
+            Unauthorized,
+        ),
+        (400, {"code": "invalid-argument", "error": "Incorrect API key provided: xa***"}, Unauthorized),
+        # too long: seven wordings
+        (400, error("This model's maximum context length is 128000 tokens.", code="context_length_exceeded"), ContextTooLong),
+        (
+            400,
+            error("request (2009 tokens) exceeds the context size (512 tokens)", type="exceed_context_size_error"),
+            ContextTooLong,
+        ),
+        (400, error("This endpoint's maximum context length is 200000 tokens.", code=400), ContextTooLong),
+        (400, error("prompt too long; exceeded max context length by 1119046 tokens"), ContextTooLong),
+        (400, error("The total length of all messages is too long.", type="too_many_prompt_tokens"), ContextTooLong),
+        (400, {"message": "too many tokens: size limit exceeded", "error_type": "TOO_MANY_TOKENS"}, ContextTooLong),
+        (400, error("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."), ContextTooLong),
+        (400, error("prompt is too long: 210000 tokens > 200000 maximum", type="invalid_request_error"), ContextTooLong),
+        (429, error("Request too large for model on tokens per min (TPM)", code="rate_limit_exceeded"), RateLimited),
+        (413, error("Request too large on tokens per minute: reduce the length of your messages", code="rate_limit_exceeded"), RateLimited),
+        # filters
+        (400, error("The response was filtered", code="content_filter"), ContentFiltered),
+        (400, error("m", code="content_policy_violation"), ContentFiltered),
+        (403, error("Your chosen model requires moderation and your input was flagged", code=403), ContentFiltered),
+        # rate against quota
+        (429, error("Rate limit reached", code="rate_limit_exceeded"), RateLimited),
+        (429, error("You exceeded your current quota, check your plan and billing details.", code="insufficient_quota"), QuotaExhausted),
+        (402, error("This request requires more credits"), QuotaExhausted),
+        (429, error("Provider returned error", code=429, metadata={"raw": "temporarily rate-limited upstream"}), RateLimited),
+        (429, b"", RateLimited),
+        # the request
+        (400, error("Invalid 'messages[3]'.", code="invalid_value", param="messages[3]"), Rejected),
+        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, Rejected),
+        (400, {"object": "error", "message": "Logprobs are not enabled", "type": "invalid_request_invalid_args", "code": "3051"}, Rejected),
+        (400, {"code": 400, "message": "Temperature must be between 0 and 2", "type": "Bad Request"}, Rejected),
+        (400, error("Unsupported value", code="unsupported_value", param="temperature"), Unsupported),
+        (404, error("The model `x` does not exist", code="model_not_found"), Unsupported),
+        (404, {"error": "Specified model not found: x"}, Unsupported),
+        (501, error("this feature is disabled", code=501, type="not_supported_error"), Unsupported),
+        # 500 for what the server cannot carry, and true failures
+        (500, error("tools param requires --jinja flag", code=500, type="server_error"), Unsupported),
+        (500, error("image input is not supported - hint: you may need to provide the mmproj", code=500), Unsupported),
+        (500, error("boom"), ServerFailed),
+        (502, b"<html>bad gateway</html>", ServerFailed),
+        (529, error("overloaded"), ServerFailed),
+        (503, {"message": "loading"}, Unavailable),
+        (503, b"\xff\xfe", Unavailable),
+        (408, b"", TimedOut),
+        (500, b"null", ServerFailed),
+        (500, b"[]", ServerFailed),
+        (500, {"error": None}, ServerFailed),
+        (500, {"error": {"message": 7, "details": 7, "metadata": []}}, ServerFailed),
+    ],
+)
+def test_every_shape_and_wording(status, body, expected):
+    assert type(kind(status, body)) is expected
+
+
+def test_redirects_are_no_answer():
+    assert isinstance(http_error(302, {"location": "http://x"}, b""), BadAnswer)
+
+
+def test_what_the_client_did_wrong_is_told_with_its_field():
+    refused = kind(400, error("Invalid 'messages[3]'.", code="invalid_value", param="messages[3]"))
+    assert (refused.message, refused.code, refused.param, refused.status) == ("Invalid 'messages[3]'.", "invalid_value", "messages[3]", 400)
+
+
+def test_a_status_stays_what_it_was():
+    assert [kind(status, b"").status for status in (429, 500, 502, 503, 404, 422)] == [429, 500, 502, 503, 404, 422]
+    assert kind(401, b"").status == 502  # not the client's key
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
+@pytest.mark.parametrize(
+    "secret",
+    ["sk-proj-abcDEF123456", "AIzaSyA1234567890abcdefghij", "gsk_abcdef123456", "Bearer abcdefgh12345678", "api_key=hunter2hunter2"],
+)
+def test_g19_nothing_that_looks_like_a_key_goes_on(status, secret):
+    told = kind(status, error(f"failed with {secret} at https://x/y?key=hunter2hunter2&z=1"))
+    for piece in (secret.removeprefix("api_key=").removeprefix("Bearer "), "hunter2hunter2"):
+        assert piece not in told.message
+        assert piece not in str(told)
+
+
+def test_g19_a_refused_credential_is_told_in_our_words():
+    assert "gateway" in kind(401, error("Incorrect API key provided: weird:format:0123")).message
+    assert "0123" not in kind(401, error("Incorrect API key provided: weird:format:0123")).message
+
+
+def test_long_texts_are_bounded():
+    assert len(kind(400, error("x" * 10_000)).message) == MAX_MESSAGE
+    assert len(kind(500, b"x" * 10_000).message) <= MAX_MESSAGE
+
+
+def test_waiting_times_are_read_where_waiting_helps():
+    assert kind(429, b"", {"retry-after": "30"}).retry_after_s == 30
+    assert kind(429, b"", {"retry-after": "1", "retry-after-ms": "0"}).retry_after_s == 1
+    assert kind(503, b"", {"retry-after": "7"}).retry_after_s == 7
+    assert kind(400, b"", {"retry-after": "30"}).retry_after_s is None
+    assert kind(429, error("Please retry in 48.9s.")).retry_after_s == 48.9
+    detail = {"error": {"code": 429, "message": "quota, billing", "details": [{"retryDelay": "48s"}]}}
+    assert (type(kind(429, detail)), kind(429, detail).retry_after_s) == (RateLimited, 48)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (error("m", status_code=400), Rejected),
+        (error("m", code=429), RateLimited),
+        (error("m", type="rate_limit_exceeded"), RateLimited),
+        (error("m", type="overloaded_error"), Unavailable),
+        (error("m", type="invalid_request_error"), Rejected),
+        (error("m", code="context_length_exceeded"), ContextTooLong),
+        ({"error": "it broke"}, ServerFailed),
+        (None, ServerFailed),
+    ],
+)
+def test_errors_inside_a_good_status(body, expected):
+    assert type(stated_error(body)) is expected
+    assert not stated_error(body).answered  # tokens may have been spent
+
+
+def test_our_own_errors_have_openais_shape():
+    expected = {"error": {"message": "m", "type": "t", "param": "p", "code": "c"}}
+    assert json.loads(error_body(400, "m", "t", "c", "p")) == expected
+    event = stream_error("m", "t", "c", "p")
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    assert json.loads(event[6:]) == expected
