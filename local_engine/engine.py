@@ -53,8 +53,8 @@ class Engine:
         limit = limit_tokens(len(prompt), params, self.context_tokens)
         if not all(0 <= token < self.vocab for token in prompt):
             raise BadRequest(f"token ids must be in [0, {self.vocab})", param="prompt")
-        if len(self.scheduler.waiting) >= self.config.max_waiting:
-            raise Unavailable(f"{self.config.max_waiting} requests wait already", retry_after_s=self.config.retry_after_s)
+        if len(self._sequences) >= self.config.max_sequences + self.config.max_waiting:
+            raise Unavailable(f"{len(self._sequences)} requests are open already", retry_after_s=self.config.retry_after_s)
         self._sequences[key] = sequence = Sequence(key, prompt, params, limit, salt)
         self.scheduler.add(sequence)
 

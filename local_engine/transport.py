@@ -90,7 +90,8 @@ class Transport:
     def close(self, timeout_s: float) -> None:
         """Stop listening, give what is queued `timeout_s` to leave, end the thread."""
         self._closing = True
-        self._ring()
+        if self.thread.is_alive():
+            self._ring()
         self.thread.join(timeout_s)
         Path(self._path).unlink(missing_ok=True)
 
@@ -106,6 +107,9 @@ class Transport:
                 self._write(connection)
         for connection in list(self.connections):
             self._drop(connection)
+        self._selector.close()
+        for sock in (self._listener, self._wake_read, self._wake_write):
+            sock.close()
 
     def _turn(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._listener:
@@ -175,7 +179,7 @@ class Transport:
             self._ring()
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is full of wake-ups already
+        with contextlib.suppress(OSError):  # it is full of wake-ups already, or the thread has just ended
             self._wake_write.send(b"!")
 
 

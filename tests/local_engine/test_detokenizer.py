@@ -43,14 +43,14 @@ def play(words: list[str], stops: list[str]) -> tuple[list[str], bool]:
 
 
 @given(IDS)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_pieces_add_up_to_the_decoding_of_all_ids(ids: list[int]) -> None:
     detokenizer = TABLE.detokenizer()
     assert "".join(map(detokenizer.push, ids)) + detokenizer.finish() == decode(ids)
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_text_comes_back_without_replacement_characters_in_any_piece(text: str) -> None:
     ids = TOKENIZER.encode(text, add_special_tokens=False).ids
     for detokenizer in (TABLE.detokenizer(), WindowDetokenizer(decode)):
@@ -100,7 +100,7 @@ def test_stop_strings(words: list[str], stops: list[str], shown: str, stopped: b
 
 
 @given(st.lists(st.text("ab", max_size=3), max_size=10), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_what_is_shown_is_the_text_before_the_first_stop(pieces: list[str], stops: list[str]) -> None:
     matcher = StopMatcher(stops)
     shown, stopped = "", False

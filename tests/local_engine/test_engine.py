@@ -217,10 +217,10 @@ def test_ids_outside_the_vocabulary_and_empty_prompts_are_refused(tiny: Path) ->
 
 def test_a_full_queue_refuses_with_a_time(tiny: Path, given: list[list[int]]) -> None:
     engine = make_engine(tiny, max_sequences=1, max_waiting=2)
-    for key in range(2):
+    for key in range(3):
         engine.add(key, given[0], greedy())
     with pytest.raises(Unavailable) as refused:
-        engine.add(2, given[0], greedy())
+        engine.add(3, given[0], greedy())
     assert refused.value.retry_after_s == 1.0
 
 

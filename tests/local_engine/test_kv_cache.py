@@ -40,7 +40,7 @@ def test_the_cap_holds_and_a_refusal_changes_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=40))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_accounts_equal_what_is_held(actions: list[tuple[int, int]]) -> None:
     pool = KvPool(SHAPE, 700 * TOKEN_BYTES)
     for key, tokens in actions:

@@ -17,7 +17,7 @@ MESSAGES = [
 
 
 @given(st.lists(st.sampled_from(MESSAGES), max_size=6), st.data())
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_messages_survive_any_cut_of_the_stream(messages: list[wire.ToEngine], data: st.DataObject) -> None:
     stream = b"".join(map(wire.frame, messages))
     reader, at, seen = wire.FrameReader(), 0, []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from local_engine.client import EngineClient
+from local_engine.errors import Unreachable
 
 SPECIAL = ["<|end|>", "<|start|>"]
 TEXT = ["the quick brown fox jumps over the lazy dog", "DEFGHIJ END stop", "日本語 中文 😀 é", "one two three the the quick quick"]
@@ -118,3 +123,34 @@ def real_model() -> Path | None:
     """SmolLM2's folder where it has been fetched."""
     folder = Path(os.environ.get("TOLLWAY_MODELS") or Path.home() / ".cache/tollway/models") / "smollm2-135m"
     return folder if (folder / "config.json").exists() else None
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
+    """Ask again and again; TimeoutError when it does not come true in time."""
+    ends = time.monotonic() + timeout_s
+    for pause_s in itertools.chain([0.0], itertools.repeat(0.01)):
+        await asyncio.sleep(pause_s)
+        if await condition():
+            return
+        if time.monotonic() > ends:
+            raise TimeoutError("it did not come true in time")
+
+
+async def says(client: EngineClient, state: str) -> bool:
+    try:
+        return (await client.state()).state == state
+    except Unreachable:  # not yet
+        return False
+
+
+def wait_ready(socket: Path, state: str = "ready", timeout_s: float = 60.0) -> None:
+    """Until the engine says that it is in `state`."""
+
+    async def wait() -> None:
+        client = EngineClient(str(socket))
+        try:
+            await until(lambda: says(client, state), timeout_s)
+        finally:
+            await client.close()
+
+    asyncio.run(wait())
