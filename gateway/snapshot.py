@@ -124,9 +124,9 @@ class Snapshot:
             await asyncio.sleep(POLL_S + random.uniform(-JITTER_S, JITTER_S))
             try:
                 await self.load()
-            except Exception as error:  # the poller must outlive any row that cannot be read
+            except Exception as error:  # noqa: BLE001 - the poller must outlive any row that cannot be read
                 self.failures += 1
-                log.exception("the snapshot cannot be built", error=str(error))
+                log.error("the snapshot cannot be built", error=f"{type(error).__name__}: {error}")
 
     async def stop(self) -> None:
         """End the polling. Harmless when it never began."""

@@ -23,6 +23,7 @@ from gateway.db.tables import api_keys
 from gateway.errors import InvalidKey, NotReady
 from gateway.settings import ConfigError, Server, Settings, Storage
 from tests.conftest import Database
+from tests.fixtures.frozen import frozen_port
 
 SECRET = b"s" * 32
 OTHER = b"o" * 32
@@ -245,20 +246,13 @@ async def test_g13_without_a_database_an_unknown_key_is_503_and_a_known_one_work
 async def test_g13_a_frozen_database_holds_nobody_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "LOOK_UP_S", 0.3)
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(-1)
-        writer.close()
-
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    engine = make_engine(Storage(state_dir=str(tmp_path), database_url=f"postgresql+asyncpg://u:p@127.0.0.1:{port}/d"))
-    started = time.monotonic()
-    with pytest.raises(NotReady):
-        await Keyring((SECRET,), engine).find_slow(bearer(mint(SECRET).text))
-    assert time.monotonic() - started < 2
-    await engine.dispose()
-    server.close()
-    await server.wait_closed()
+    async with frozen_port() as port:
+        engine = make_engine(Storage(state_dir=str(tmp_path), database_url=f"postgresql+asyncpg://u:p@127.0.0.1:{port}/d"))
+        started = time.monotonic()
+        with pytest.raises(NotReady):
+            await Keyring((SECRET,), engine).find_slow(bearer(mint(SECRET).text))
+        assert time.monotonic() - started < 2
+        await engine.dispose()
 
 
 # ---- the secret --------------------------------------------------------------------------------------------------------------------
