@@ -1,8 +1,4 @@
-"""Errors of this language: what a backend's error means (status, headers, body), and the shape in which a client gets ours.
-
-Servers put the same facts in a dozen shapes and wordings; here they become kinds, once. A refused credential is told in our own
-words, since vendors repeat keys in theirs; other texts are kept, bounded and with anything that looks like a key taken out.
-"""
+"""Errors of this language: where servers put what an error says, and the shape in which a client gets ours."""
 
 from __future__ import annotations
 
@@ -11,77 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from providers.errors import (
-    BadAnswer,
-    ContentFiltered,
-    ContextTooLong,
-    ProviderError,
-    QuotaExhausted,
-    RateLimited,
-    Rejected,
-    ServerFailed,
-    TimedOut,
-    Unauthorized,
-    Unavailable,
-    Unsupported,
-)
+from providers.dialects.classify import MAX_MESSAGE, Stated, classify
+from providers.errors import BadAnswer, ProviderError
 from providers.retry_after import retry_after_s
-
-MAX_MESSAGE = 500  # characters of a vendor's text that go on
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-
-_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "too_many_prompt_tokens", "too_many_tokens"}
-_CONTEXT = re.compile(
-    r"context (length|size|window)|context_length|(prompt|input|request|messages) (is )?too (long|large)|too many (input |prompt )?tokens"
-    r"|(exceeds?|exceeding|longer than|larger than|over) (the )?(model'?s? )?(max\w*|limit)[^.]{0,60}tokens|max_model_len"
-    r"|input token count|reduce the length of (the|your|either)|maximum (prompt|input) length",
-    re.IGNORECASE,
-)
-_FILTER_CODES = {
-    "content_filter",
-    "content_policy_violation",
-    "responsibleaipolicyviolation",
-    "moderation_blocked",
-    "data_inspection_failed",
-}
-_FILTER = re.compile(r"content (management )?polic|content[ _]filter|flagged (by|for|as)|requires moderation|safety system", re.IGNORECASE)
-_KEY_CODES = {"invalid_api_key", "api_key_invalid", "authentication_error", "invalid_authentication", "permission_error"}
-_KEY = re.compile(
-    r"(incorrect|invalid|wrong|missing|expired)[^.]{0,20}(api[ _-]?key|credential|auth|token)|api[ _]key (not valid|not found|expired)",
-    re.IGNORECASE,
-)
-_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "insufficient_balance", "billing_not_active"}
-_QUOTA = re.compile(
-    r"insufficient (quota|credit|balance|funds)|billing|out of credits|credit balance|more credits|payment required", re.IGNORECASE
-)
-_CLIENTS_OWN = re.compile(
-    r"--jinja|mmproj|batch size|does not support|not supported|unsupported|cannot make GET request|failed to parse", re.IGNORECASE
-)
-_UNSUPPORTED_CODES = {"unsupported_value", "unsupported_parameter", "not_supported_error", "unsupported_model", "model_not_supported"}
-_SECRET = re.compile(
-    r"(?i)\b(?:sk|pk|gsk|xai|hf|tw|key|rk|r8|nvapi|pplx)[-_][A-Za-z0-9*_.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+\S+"
-    r"|((?:api[-_ ]?key|token|secret|key)\s*[=:]\s*)[^\s&,;\"']+"
-)
-
-_UNAUTHORIZED = "The backend refused the gateway's credential. Whoever operates the gateway must check the backend's api_key."
-
-
-class Stated(Struct):
-    """What a body says, whatever its shape."""
-
-    message: str = ""
-    type: str = ""
-    code: str = ""
-    param: str | None = None
-    status: int | None = None
-    retry_s: float | None = None
-
-    def named(self, codes: set[str]) -> bool:
-        return self.code.lower() in codes or self.type.lower() in codes
 
 
 def read_body(body: Any) -> Stated:
@@ -161,53 +93,6 @@ def stated_error(body: Any) -> ProviderError:
         kind = f"{said.type} {said.code}".lower()
         status = 429 if "rate_limit" in kind else 503 if "overloaded" in kind else 400 if "invalid_request" in kind else 500
     return classify(status, said)
-
-
-def classify(status: int, said: Stated) -> ProviderError:
-    """One kind per error. The order matters: what the words prove goes before what the status suggests."""
-    text = f"{said.message} {said.type} {said.code}"
-    if status == 401 or (status in (400, 403) and (said.named(_KEY_CODES) or _KEY.search(text))):
-        return Unauthorized(_UNAUTHORIZED)
-    if said.named(_CONTEXT_CODES) or (status in (400, 413, 422, 500) and _CONTEXT.search(text) and not said.named({"rate_limit_exceeded"})):
-        return ContextTooLong(_told(said, "The prompt is longer than the backend's context."))
-    if said.named(_FILTER_CODES) or (status in (400, 403) and _FILTER.search(text)):
-        return ContentFiltered(_told(said, "The backend's content filter refused the request."))
-    if status == 402 or said.named(_QUOTA_CODES) or (status in (403, 429) and _QUOTA.search(text) and said.retry_s is None):
-        return QuotaExhausted("The backend's account is out of quota. Whoever operates the gateway must look at its billing.")
-    if status == 403:
-        return Unauthorized(_UNAUTHORIZED)
-    return _by_status(status, said)
-
-
-def _by_status(status: int, said: Stated) -> ProviderError:
-    if status == 429 or said.named({"rate_limit_exceeded", "rate_limit_error"}):
-        return RateLimited(_told(said, "The backend's rate limit is reached."))
-    if status == 408:
-        return TimedOut(_told(said, "The backend timed out."))
-    if status == 404:
-        return Unsupported(
-            _told(said, "The backend does not know the model or the path."),
-            status=404,
-            code=said.code or "model_not_found",
-            param=said.param,
-        )
-    if status in (405, 413, 501) or said.named(_UNSUPPORTED_CODES):
-        return Unsupported(_told(said, "The backend cannot carry this request."), status=400 if status > 499 else status, param=said.param)
-    if status == 503 or said.named({"overloaded_error"}):
-        return Unavailable(_told(said, "The backend is overloaded or not ready."))
-    if status >= 500:
-        if _CLIENTS_OWN.search(said.message):  # some servers answer 500 for a request that they cannot carry
-            return Unsupported(_told(said, ""), status=400, param=said.param)
-        return ServerFailed(_told(said, f"The backend failed with status {status}."), status=status)
-    return Rejected(
-        _told(said, f"The backend refused the request with status {status}."), status=status, code=said.code or None, param=said.param
-    )
-
-
-def _told(said: Stated, default: str) -> str:
-    """The vendor's words without secrets, bounded; ours where there are none."""
-    text = _SECRET.sub(lambda match: (match.group(1) or "") + "[redacted]", said.message.strip())
-    return text[:MAX_MESSAGE] or default
 
 
 def error_body(status: int, message: str, kind: str, code: str | None, param: str | None) -> bytes:

@@ -1,4 +1,4 @@
-"""The table of request fields: what each may be, which are the client's own data, and names that may not stand anywhere else."""
+"""The table of request fields: what each may be, and which are the client's own data. And the little that is looked at in every message."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from providers.dialects.base import DecodeError
-
-MAX_DEPTH = 32  # of configuration objects that are searched for steering names
-
-
-class Field(Struct, frozen=True):
-    """How a known field is checked: its type, and the sentence that tells a client what to send."""
-
-    check: Any
-    remedy: str
-    data: bool = False  # the client's own data: never searched for steering names
-    default: float | None = None  # the API's own default: sent or not, it means the same
+from providers.dialects.body import Field
 
 
 def _check(kind: Any) -> Any:
@@ -72,80 +61,6 @@ FIELDS: Mapping[str, Field] = {
     "prompt_cache_retention": Field(_text, "a text"),
     "safety_identifier": Field(_text, "a text", data=True),
 }
-
-# Names that would choose the address, the credential or the target in place of the catalog. Compared in lower case, `-` as `_`.
-STEERING = frozenset(
-    {
-        "api_base",
-        "api_host",
-        "api_key",
-        "api_keys",
-        "api_type",
-        "api_version",
-        "authorization",
-        "aws_access_key_id",
-        "aws_bedrock_runtime_endpoint",
-        "aws_region_name",
-        "aws_secret_access_key",
-        "aws_session_token",
-        "azure_ad_token",
-        "azure_deployment",
-        "azure_endpoint",
-        "base_url",
-        "custom_llm_provider",
-        "default_headers",
-        "deployment_id",
-        "endpoint_url",
-        "extra_headers",
-        "extra_query",
-        "fallbacks",
-        "headers",
-        "host",
-        "http_client",
-        "litellm_params",
-        "mock_response",
-        "model_list",
-        "models",
-        "openai_api_base",
-        "openai_api_key",
-        "proxies",
-        "proxy",
-        "region_name",
-        "vertex_credentials",
-        "vertex_location",
-        "vertex_project",
-        "x_api_key",
-    }
-)
-
-
-def check_steering(name: str, raw: Raw | None) -> None:
-    """Refuse a name that steers, at top level (raw None: the name alone) or anywhere inside a configuration object."""
-    if name in STEERING or name.lower().replace("-", "_") in STEERING:
-        raise _steers(name)
-    if raw is None or memoryview(raw)[0] not in b"{[":
-        return
-    _search(msgspec.json.decode(raw), name, 1)
-
-
-def _search(value: Any, path: str, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise DecodeError(f"`{path}` is nested deeper than {MAX_DEPTH} levels; send it flatter.", param=path)
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            here = f"{path}.{name}"
-            if name.lower().replace("-", "_") in STEERING:
-                raise _steers(here)
-            _search(inner, here, depth + 1)
-    elif isinstance(value, list):
-        for position, inner in enumerate(value):
-            if isinstance(inner, dict | list):
-                _search(inner, f"{path}[{position}]", depth + 1)
-
-
-def _steers(path: str) -> DecodeError:
-    message = f"`{path}` may not be sent: addresses, credentials and targets are set by this gateway's operator alone. Leave it out."
-    return DecodeError(message, param=path, code="steering_field")
 
 
 # ---- the parts of messages and tools that are looked at for every request -----------------------------------------------------------

@@ -13,29 +13,26 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import PLAIN, DecodeError, Quirks
+from providers.dialects.body import check_steering, read_fields, read_value
 from providers.dialects.openai_chat import content as codec
 from providers.dialects.openai_chat.fields import (
     FIELDS,
-    Field,
     FormatPeek,
     MessagePeek,
     OptionsPeek,
     PartPeek,
     ToolPeek,
-    check_steering,
 )
 from providers.errors import Unsupported
 from providers.types import Message, Request, Target, Tool
 
 NAME = "openai_chat"
 
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _messages = msgspec.json.Decoder(list[MessagePeek]).decode
 _parts = msgspec.json.Decoder(list[PartPeek]).decode
 _tools = msgspec.json.Decoder(list[ToolPeek]).decode
 _format = msgspec.json.Decoder(FormatPeek).decode
 _options = msgspec.json.Decoder(OptionsPeek).decode
-_key = msgspec.json.Decoder(str).decode
 _any = msgspec.json.Decoder().decode
 _roles = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _encode = msgspec.json.Encoder().encode
@@ -43,7 +40,6 @@ _encode = msgspec.json.Encoder().encode
 _INCLUDE_USAGE = Raw(b'{"include_usage":true}')
 _FALSE = Raw(b"false")
 _NULL = Raw(b"null")
-_SPACE = b" \t\r\n"
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _NEEDS = {"image_url": "images", "input_audio": "audio", "file": "documents"}
 _TEXTS = ("text", "refusal")
@@ -51,7 +47,7 @@ _TEXTS = ("text", "refusal")
 
 def decode_request(body: bytes) -> Request:
     """The body of one request. Raises DecodeError, which names the field and says what to send."""
-    fields = _top_level(body)
+    fields = read_fields(body)
     values: dict[str, Any] = {}
     unknown: list[str] = []
     for name, raw in fields.items():
@@ -61,7 +57,7 @@ def decode_request(body: bytes) -> Request:
             if raw != _NULL:
                 unknown.append(name)
         elif field.check is not None:
-            values[name] = _value(name, field, raw)
+            values[name] = read_value(name, field, raw)
             if not field.data and values[name].__class__ is dict:
                 check_steering(name, raw)
     request = Request(dialect=NAME, fields=fields, model=_required(values, "model"), size_bytes=len(body))
@@ -77,72 +73,6 @@ def decode_request(body: bytes) -> Request:
     request.needs = frozenset(needs)
     request.unknown = tuple(unknown)
     return request
-
-
-def _top_level(body: bytes) -> dict[str, Raw]:
-    try:
-        fields = _fields(body)
-    except msgspec.ValidationError:
-        raise DecodeError("The body must be a JSON object with at least `model` and `messages`.", code="invalid_json") from None
-    except msgspec.DecodeError as fault:
-        raise DecodeError(f"The body cannot be read as JSON: {fault}. Send one JSON object in UTF-8.", code="invalid_json") from None
-    except UnicodeDecodeError:
-        raise _not_utf8(body) from None
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise _not_utf8(body) from None
-    # msgspec keeps the last of two equal keys silently; equal length of the compact form proves that there were none
-    if len(_encode(fields)) != len(body):
-        _refuse_repeated(body, fields)
-    return fields
-
-
-def _not_utf8(body: bytes) -> DecodeError:
-    try:
-        body.decode()
-        place = ""
-    except UnicodeDecodeError as fault:
-        place = f" (byte {fault.start})"
-    return DecodeError(f"The body is not UTF-8{place}. Send JSON in UTF-8.", code="invalid_json")
-
-
-def _refuse_repeated(body: bytes, fields: dict[str, Raw]) -> None:
-    """Walk the top level: where a key comes twice, or its place holds another value than the one kept, it is repeated."""
-    seen = set()
-    at = _skip(body, body.index(b"{") + 1)
-    while body[at] != 0x7D:
-        end = at + 1
-        while body[end] != 0x22:
-            end += 2 if body[end] == 0x5C else 1
-        name = _key(body[at : end + 1])
-        value = bytes(fields[name])
-        at = _skip(body, _skip(body, end + 1) + 1)
-        if name in seen or not body.startswith(value, at):
-            raise DecodeError(f"`{name}` stands twice in the body; send it once.", param=name, code="repeated_parameter")
-        seen.add(name)
-        at = _skip(body, at + len(value))
-        if body[at] == 0x2C:
-            at = _skip(body, at + 1)
-
-
-def _skip(body: bytes, at: int) -> int:
-    while body[at] in _SPACE:
-        at += 1
-    return at
-
-
-def _value(name: str, field: Field, raw: Raw) -> Any:
-    try:
-        return field.check(raw)
-    except msgspec.ValidationError as fault:
-        code = (
-            "invalid_value" if "`int`" in str(fault) and ">=" in str(fault) else "invalid_type" if "got" in str(fault) else "invalid_value"
-        )
-        raise DecodeError(f"`{name}` must be {field.remedy} ({str(fault)[:160]}).", param=name, code=code) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise DecodeError(f"`{name}` cannot be read: {fault}.", param=name, code="invalid_json") from None
 
 
 def _required(values: dict[str, Any], name: str) -> str:

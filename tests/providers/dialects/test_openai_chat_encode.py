@@ -172,7 +172,7 @@ def answers(draw: st.DrawFn) -> list[Event]:
     events: list[Event] = [Started("c1", "m", 7), *draw(st.lists(pieces, max_size=8))]
     for number in (0, 1):
         for index in range(draw(st.integers(0, 2))):
-            events.append(ToolCallDelta(index, draw(words), f"id{index}", draw(words), number))
+            events.append(ToolCallDelta(index, draw(words.filter(str.strip)), f"id{index}", draw(words), number))
             events += [ToolCallDelta(index, more, choice=number) for more in draw(st.lists(words, max_size=2))]
         events.append(Finished(draw(st.sampled_from(["stop", "length", "tool_calls", "content_filter", "odd"])), number))
     return [*events, Metered(draw(st.builds(Usage, input=st.integers(0, 99), cache_read=st.integers(0, 9), output=st.integers(0, 99))))]

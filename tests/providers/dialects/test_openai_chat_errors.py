@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from providers.dialects.openai_chat.errors import MAX_MESSAGE, error_body, http_error, stated_error, stream_error
+from providers.dialects.openai_chat.errors import error_body, http_error, stated_error, stream_error
 from providers.errors import (
     BadAnswer,
     ContentFiltered,
@@ -120,28 +120,6 @@ def test_what_the_client_did_wrong_is_told_with_its_field():
 def test_a_status_stays_what_it_was():
     assert [kind(status, b"").status for status in (429, 500, 502, 503, 404, 422)] == [429, 500, 502, 503, 404, 422]
     assert kind(401, b"").status == 502  # not the client's key
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
-@pytest.mark.parametrize(
-    "secret",
-    ["sk-proj-abcDEF123456", "AIzaSyA1234567890abcdefghij", "gsk_abcdef123456", "Bearer abcdefgh12345678", "api_key=hunter2hunter2"],
-)
-def test_g19_nothing_that_looks_like_a_key_goes_on(status, secret):
-    told = kind(status, error(f"failed with {secret} at https://x/y?key=hunter2hunter2&z=1"))
-    for piece in (secret.removeprefix("api_key=").removeprefix("Bearer "), "hunter2hunter2"):
-        assert piece not in told.message
-        assert piece not in str(told)
-
-
-def test_g19_a_refused_credential_is_told_in_our_words():
-    assert "gateway" in kind(401, error("Incorrect API key provided: weird:format:0123")).message
-    assert "0123" not in kind(401, error("Incorrect API key provided: weird:format:0123")).message
-
-
-def test_long_texts_are_bounded():
-    assert len(kind(400, error("x" * 10_000)).message) == MAX_MESSAGE
-    assert len(kind(500, b"x" * 10_000).message) <= MAX_MESSAGE
 
 
 def test_waiting_times_are_read_where_waiting_helps():
