@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai import APIError, AsyncOpenAI
 
 from providers.dialects.openai_chat.answers import StreamDecoder, decode_answer
 from providers.dialects.openai_chat.encode import StreamEncoder, encode_answer
+from providers.dialects.openai_chat.errors import stream_error
 from providers.dialects.openai_chat.requests import decode_request
 from providers.errors import Cut
 from providers.types import Event, Failed, Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
+from tests.fakes.upstream import FakeUpstream, body_reply, sse_reply
 
 
 def asked(**members: Any) -> Request:
@@ -154,6 +157,37 @@ def test_logprobs_of_all_pieces_are_joined():
     assert choice["logprobs"] == {"content": [{"token": "a"}, {"token": "b"}], "refusal": None}
     found = chunks(stream(asked(stream=True), events))
     assert [c["choices"][0].get("logprobs") for c in found][1] == {"content": [{"token": "a"}], "refusal": None}
+
+
+async def test_the_official_client_reads_what_is_written_from_events():
+    request = asked(**WITH_USAGE)
+    streamed = sse_reply([stream(request, TWO_CALLS, "0.000123000")], done=False)
+    failing = sse_reply(
+        [StreamEncoder(request, "i").encode(Frame(events=[TextDelta("part")])), stream_error("gone", "upstream_error", None, None)]
+    )
+    whole = body_reply(encode_answer([Frame(events=TWO_CALLS)], asked()), headers={"content-type": "application/json"})
+    async with (
+        FakeUpstream(streamed, failing, whole) as server,
+        AsyncOpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0) as client,
+    ):
+        messages: Any = [{"role": "user", "content": "hi"}]
+        async with client.chat.completions.stream(model="route", messages=messages) as events:
+            final = await events.get_final_completion()
+        assert [(c.id, c.function.name, c.function.arguments) for c in final.choices[0].message.tool_calls or []] == [
+            ("x", "f", '{"a":1}'),
+            ("y", "g", "{}"),
+        ]
+        assert (final.choices[0].finish_reason, final.usage and final.usage.total_tokens) == ("tool_calls", 10)
+        texts = []
+        with pytest.raises(APIError, match="gone"):
+            async for chunk in await client.chat.completions.create(model="route", messages=messages, stream=True):
+                texts += [choice.delta.content for choice in chunk.choices if choice.delta.content]
+        assert texts == ["part"]
+        answer = await client.chat.completions.create(model="route", messages=messages)
+        assert answer.choices[0].message.content == "I look"
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens_details is not None
+        assert answer.usage.prompt_tokens_details.cached_tokens == 2
 
 
 # ---- decode(encode(x)) == x ---------------------------------------------------------------------------------------------------------
