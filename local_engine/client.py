@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -141,8 +141,7 @@ class _Link(asyncio.Protocol):
 
     # ---- called by the loop
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self.alive = True
         self.send(Hello())
 
