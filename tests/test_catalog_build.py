@@ -1,0 +1,71 @@
+"""Settings and price book become the catalog: what a vendor's row gives, what the settings change, whose price counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.catalog import Price
+from gateway.catalog_build import build
+from gateway.settings import BackendSettings, CacheSettings, PriceSettings, RouteSettings, Settings
+from providers.vendors import VENDORS
+
+HOSTED = BackendSettings(name="mini", vendor="openai", model="gpt-4o-mini", api_key="env:OPENAI_API_KEY")
+HOUSE = BackendSettings(
+    name="house",
+    vendor="vllm",
+    model="qwen",
+    base_url="http://10.0.0.7:8000/v1",
+    price=PriceSettings(input="0", output="0.000000001"),
+    capabilities=("tools",),
+    labels={"region": "eu"},
+    token_factor=1.2,
+)
+BOOK = {("openai", "gpt-4o-mini"): Price(id="book:1", input=150_000_000, output=600_000_000)}
+
+
+def test_a_backend_takes_from_its_vendor_what_it_does_not_say() -> None:
+    found = build(Settings(backends=(HOSTED, HOUSE)), {}).backends
+    assert found["mini"].base_url == VENDORS["openai"].base_url
+    assert found["mini"].capabilities == VENDORS["openai"].capabilities
+    assert found["house"].base_url == "http://10.0.0.7:8000/v1"
+    assert found["house"].capabilities == {"tools"}
+    assert found["house"].labels == {"region": "eu"}
+    assert (found["mini"].token_factor, found["house"].token_factor) == (1.0, 1.2)
+
+
+def test_the_price_book_fills_in_and_the_settings_win() -> None:
+    own = BackendSettings(name="own", vendor="openai", model="gpt-4o-mini", price=PriceSettings(input="9", output="9"))
+    found = build(Settings(backends=(HOSTED, HOUSE, own)), BOOK).backends
+    assert found["mini"].price == BOOK["openai", "gpt-4o-mini"]
+    assert found["own"].price is not None
+    assert found["own"].price.input == 9 * 10**9
+    assert found["house"].price is not None
+    assert (found["house"].price.input, found["house"].price.output) == (0, 1)
+
+
+def test_an_unknown_price_is_none_and_not_zero() -> None:
+    assert build(Settings(backends=(HOSTED,)), {}).backends["mini"].price is None
+
+
+def test_without_routes_each_backend_is_one() -> None:
+    found = build(Settings(backends=(HOSTED, HOUSE), cache=CacheSettings(ttl_s=7)), {}).routes
+    assert {name: route.backends for name, route in found.items()} == {"mini": ("mini",), "house": ("house",)}
+    assert found["mini"].cache_ttl_s == 7
+
+
+def test_a_route_may_keep_answers_for_longer() -> None:
+    routes = (RouteSettings(name="a", backends=("mini",), cache_ttl_s=9), RouteSettings(name="b", backends=("mini",)))
+    found = build(Settings(backends=(HOSTED,), routes=routes, cache=CacheSettings(ttl_s=7)), {}).routes
+    assert (found["a"].cache_ttl_s, found["b"].cache_ttl_s) == (9, 7)
+
+
+@pytest.mark.parametrize("change", [{"model": "gpt-4o"}, {"parallel": 3}, {"labels": {"a": "b"}}, {"capabilities": ("tools",)}])
+def test_the_version_names_the_content(change: dict[str, object]) -> None:
+    base: dict[str, object] = {"name": "mini", "vendor": "openai", "model": "gpt-4o-mini"}
+
+    def version(**fields: object) -> str:
+        return build(Settings(backends=(BackendSettings(**(base | fields)),)), BOOK).version  # type: ignore[arg-type]
+
+    assert version() == version()
+    assert version(**change) != version()
+    assert build(Settings(backends=(HOSTED,)), BOOK).version != build(Settings(backends=(HOSTED,)), {}).version
