@@ -277,7 +277,9 @@ class Transport(AiohttpTransport):
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _told(error) from error
-        return httpx.Response(response.status, headers=response.raw_headers, stream=Body(response))
+        told = httpx.Response(response.status, headers=response.raw_headers, stream=Body(response))
+        told.headers.encoding = "latin-1"  # HTTP's own; without it httpx tries three on every header of every answer
+        return told
 
     async def aclose(self) -> None:
         if self._session is not None:
