@@ -62,7 +62,7 @@ def _launch(
 def main() -> None:
     """Run one command; a setting that cannot work is one line on stderr and exit status 78."""
     try:
-        app.meta()
+        app.meta(sys.argv[1:])
     except ConfigError as error:
         print(f"tollway: {error}", file=sys.stderr)
         sys.exit(EXIT_CONFIG)

@@ -1,0 +1,42 @@
+"""`tollway budgets`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Tollway
+
+
+def test_budgets_are_set_changed_listed_and_lifted(tollway: Tollway) -> None:
+    tollway("teams", "add", "search")
+    made = tollway("budgets", "set", "--team", "search", "--usd", "100", "--per", "month", "--timezone", "Europe/Berlin")
+    assert made.status == 0
+    assert made.out.startswith("budget 1: team search, 100.000000000 USD per month (Europe/Berlin); spent so far 0.000000000")
+    tollway("budgets", "set", "--team", "search", "--usd", "0.000000001", "--per", "month", "--timezone", "Europe/Berlin")
+    tollway("budgets", "set", "--org", "default", "--usd", "5", "--per", "total", "--model", "assistant")
+    head, *rows = [line.split() for line in tollway("budgets", "list").lines]
+    told = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [(one["scope"], one["name"], one["model"], one["per"], one["limit_usd"]) for one in told] == [
+        ("team", "search", "all", "month", "0.000000001"),
+        ("organisation", "default", "assistant", "total", "5.000000000"),
+    ]
+    assert told[1]["resets"] == "never"
+    assert tollway("budgets", "delete", "1").status == 0
+    assert len(tollway("budgets", "list").lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--usd", "1", "--per", "day"), "one of --team, --key and --org"),
+        (("--usd", "1", "--per", "day", "--team", "a", "--org", "default"), "one of --team, --key and --org"),
+        (("--usd", "ten", "--per", "day", "--org", "default"), "not a decimal number"),
+        (("--usd", "-1", "--per", "day", "--org", "default"), "must be 0 or more"),
+        (("--usd", "0.0000000001", "--per", "day", "--org", "default"), "finer than a nano-dollar"),
+        (("--usd", "1", "--per", "fortnight", "--org", "default"), "no period 'fortnight'"),
+        (("--usd", "1", "--per", "day", "--org", "nobody"), "no organisation 'nobody'"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(tollway: Tollway, words: tuple[str, ...], told: str) -> None:
+    refused = tollway("budgets", "set", *words)
+    assert refused.status == 1 and told in refused.err and refused.err.count("\n") == 1
