@@ -186,7 +186,7 @@ class Rollup:
     def _key(self, record: UsageRecord, backend: str, vendor: str, model: str, outcome: str) -> Key:
         started = record.started_at_us
         bucket = started - started % BUCKET_US
-        return bucket, record.org_id, record.team_id, record.key_id, record.route, backend, vendor, model, outcome, record.tag
+        return bucket, record.org_id, record.team_id, record.key_id, record.route, backend, vendor, model, outcome, clean(record.tag)
 
     def _at(self, key: Key) -> list[int]:
         sums = self._sums.get(key)
