@@ -13,7 +13,7 @@ from litestar import Request, Response, Router, delete, get, post, put
 from litestar.connection import ASGIConnection
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
-from litestar.params import Body, Parameter
+from litestar.params import Body, FromPath, FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -116,7 +116,7 @@ def _teams(parts: Admins) -> list[BaseRouteHandler]:
         return await people.add_team(parts.engine, data.name, data.org)
 
     @delete("/teams/{name:str}", summary="End a team and its keys")
-    async def delete_team(name: str) -> None:
+    async def delete_team(name: FromPath[str]) -> None:
         await people.delete_team(parts.engine, name)
 
     return [list_teams, add_team, delete_team]
@@ -124,7 +124,7 @@ def _teams(parts: Admins) -> list[BaseRouteHandler]:
 
 def _keys(parts: Admins) -> list[BaseRouteHandler]:
     @get("/keys", summary="All keys or a team's, without their secrets")
-    async def list_keys(request: Request[Any, Any, Any], team: str | None = None) -> Keys:
+    async def list_keys(request: Request[Any, Any, Any], team: FromQuery[str | None] = None) -> Keys:
         _known(request, ("team",))
         return Keys(await people.list_keys(parts.engine, team))
 
@@ -134,7 +134,7 @@ def _keys(parts: Admins) -> list[BaseRouteHandler]:
         return MadeKey(secret=text, key=key)
 
     @delete("/keys/{public:str}", status_code=200, summary="Revoke a key: refused by every worker within about two seconds")
-    async def revoke_key(public: str) -> people.Key:
+    async def revoke_key(public: FromPath[str]) -> people.Key:
         return await people.revoke_key(parts.engine, public)
 
     return [list_keys, add_key, revoke_key]
@@ -158,7 +158,7 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
         return _view(await people.set_budget(parts.engine, new))
 
     @delete("/budgets/{budget_id:int}", summary="Lift a limit")
-    async def delete_budget(budget_id: int) -> None:
+    async def delete_budget(budget_id: FromPath[int]) -> None:
         await people.delete_budget(parts.engine, budget_id)
 
     return [list_budgets, set_budget, delete_budget]
@@ -168,10 +168,10 @@ def _spend(parts: Admins) -> BaseRouteHandler:
     @get("/reports/spend", summary="What was spent, from the roll-ups")
     async def spend(
         request: Request[Any, Any, Any],
-        by: Annotated[str, Parameter(description=f"Separated by commas: {', '.join(reports.GROUPS)}")] = "team",
-        since: str | None = None,
-        until: str | None = None,
-        timezone: str = "UTC",
+        by: Annotated[str, QueryParameter(description=f"Separated by commas: {', '.join(reports.GROUPS)}")] = "team",
+        since: FromQuery[str | None] = None,
+        until: FromQuery[str | None] = None,
+        timezone: FromQuery[str] = "UTC",
     ) -> Response[Any]:
         _known(request, ("by", "since", "until", "timezone", "format"))
         shape = request.query_params.get("format", "json")

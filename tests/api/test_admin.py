@@ -1,0 +1,178 @@
+"""`/admin/…`: closed to everybody but admin keys, strict about what it is sent, and saying what the commands say."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from litestar import Litestar
+from litestar.exceptions import HTTPException
+from msgspec import Struct
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway import errors, people
+from gateway.api import admin
+from gateway.app import tell, tell_http
+from gateway.auth import Keyring, ensure_secret, mint
+from gateway.money.windows import to_us
+from gateway.settings import Settings
+from tests.conftest import Database
+from tests.fixtures.ledger import mixed, write
+
+NOVEMBER = to_us(datetime(2026, 11, 1, tzinfo=UTC))
+CALLS = [
+    ("GET", "/admin/teams"),
+    ("POST", "/admin/teams"),
+    ("DELETE", "/admin/teams/ops"),
+    ("GET", "/admin/keys"),
+    ("POST", "/admin/keys"),
+    ("DELETE", "/admin/keys/AAAAAAAAAAAA"),
+    ("GET", "/admin/budgets"),
+    ("PUT", "/admin/budgets"),
+    ("DELETE", "/admin/budgets/1"),
+    ("GET", "/admin/reports/spend"),
+]
+
+
+class Needed(Struct):
+    """The parts of a worker that these calls use."""
+
+    settings: Settings
+    engine: AsyncEngine
+    keyring: Keyring
+
+
+class Admin:
+    """A client with an admin key, and one key without the scope."""
+
+    def __init__(self, app: Litestar, client: httpx.AsyncClient, key: str, plain: str) -> None:
+        self.app = app
+        self.client = client
+        self.key = key
+        self.plain = plain
+
+    async def call(self, method: str, path: str, body: Any = None, key: str | None = None, **more: Any) -> tuple[int, Any]:
+        headers = {"authorization": f"Bearer {self.key if key is None else key}"}
+        answer = await self.client.request(method, path, json=body, headers=headers, **more)
+        text = answer.text
+        return answer.status_code, answer.json() if answer.headers.get("content-type", "").startswith("application/json") else text
+
+
+@pytest.fixture
+async def ops(database: Database) -> AsyncIterator[Admin]:
+    settings = Settings(storage=database.storage)
+    accepted = await ensure_secret(settings, database.engine)
+    await people.add_team(database.engine, "ops")
+    key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
+    plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"))
+    parts = Needed(settings, database.engine, Keyring(accepted, database.engine))
+    app = Litestar(
+        route_handlers=admin.handlers(parts),
+        exception_handlers={errors.GatewayError: tell, HTTPException: tell_http},
+        logging_config=None,
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:  # type: ignore[arg-type]
+        yield Admin(app, client, key, plain)
+
+
+async def test_every_route_is_closed_to_keys_without_the_scope(ops: Admin) -> None:
+    routes = {
+        (method, route.path) for route in ops.app.routes if route.path.startswith("/admin") for method in getattr(route, "methods", ())
+    }
+    assert len([one for one in routes if one[0] != "OPTIONS"]) == len(CALLS)
+    for method, path in CALLS:
+        for key, status in ((ops.plain, 403), (mint(b"x" * 32).text, 401), ("banana", 401)):
+            told, body = await ops.call(method, path, {} if method in ("POST", "PUT") else None, key)
+            assert told == status, (method, path)
+            assert set(body["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_teams(ops: Admin, database: Database) -> None:
+    status, made = await ops.call("POST", "/admin/teams", {"name": "search", "org": "product"})
+    assert (status, made["name"], made["org"]) == (201, "search", "product")
+    assert [team["name"] for team in (await ops.call("GET", "/admin/teams"))[1]["data"]] == ["ops", "search"]
+    again, body = await ops.call("POST", "/admin/teams", {"name": "search"})
+    assert (again, body["error"]["code"], body["error"]["param"]) == (409, "already_exists", "name")
+    assert (await ops.call("DELETE", "/admin/teams/search"))[0] == 204
+    assert (await ops.call("DELETE", "/admin/teams/search"))[0] == 404
+    assert [team.name for team in await people.list_teams(database.engine)] == ["ops"]
+
+
+async def test_a_key_made_here_works_and_is_shown_once(ops: Admin) -> None:
+    status, made = await ops.call("POST", "/admin/keys", {"team": "ops", "models": ["assistant"], "expires": "2d", "scopes": ["admin"]})
+    assert status == 201 and made["key"]["models"] == ["assistant"]
+    assert (await ops.call("GET", "/admin/teams", key=made["secret"]))[0] == 200
+    _, listed = await ops.call("GET", "/admin/keys?team=ops")
+    assert [key["public"] for key in listed["data"]][-1] == made["key"]["public"]
+    assert made["secret"][16:] not in str(listed)
+    status, ended = await ops.call("DELETE", f"/admin/keys/{made['key']['public']}")
+    assert status == 200 and ended["revoked_at_us"] is not None
+
+
+async def test_budgets(ops: Admin) -> None:
+    new = {"scope_kind": "team", "scope": "ops", "usd": "12.50", "per": "month", "timezone": "Europe/Berlin"}
+    status, made = await ops.call("PUT", "/admin/budgets", new)
+    assert (status, made["limit_usd"], made["spent_usd"]) == (200, "12.500000000", "0.000000000")
+    _, changed = await ops.call("PUT", "/admin/budgets", new | {"usd": "1"})
+    assert changed["id"] == made["id"]
+    _, listed = await ops.call("GET", "/admin/budgets")
+    assert [(one["scope"], one["limit_usd"]) for one in listed["data"]] == [("ops", "1.000000000")]
+    assert (await ops.call("DELETE", f"/admin/budgets/{made['id']}"))[0] == 204
+    assert (await ops.call("GET", "/admin/budgets"))[1] == {"data": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "param"),
+    [
+        ("POST", "/admin/teams", {"name": "a", "nmae": "b"}, "nmae"),
+        ("POST", "/admin/teams", {"org": "b"}, "name"),
+        ("POST", "/admin/teams", {"name": 3}, "name"),
+        ("POST", "/admin/teams", {"name": "a b"}, "name"),
+        ("POST", "/admin/teams", [], None),
+        ("POST", "/admin/keys", {"team": "ops", "budget": 1}, "budget"),
+        ("POST", "/admin/keys", {"team": "ops", "scopes": ["root"]}, "scopes"),
+        ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": 1.5, "per": "day"}, "usd"),
+        ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "many", "per": "day"}, "usd"),
+        ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "1", "per": "fortnight"}, "per"),
+        ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "1", "per": "day", "rpm": 5}, "rpm"),
+        ("GET", "/admin/budgets?team=ops", None, "team"),
+        ("GET", "/admin/reports/spend?by=colour", None, "by"),
+        ("GET", "/admin/reports/spend?form=csv", None, "form"),
+        ("GET", "/admin/reports/spend?format=xml", None, "format"),
+    ],
+)
+async def test_what_is_not_understood_is_named(ops: Admin, method: str, path: str, body: Any, param: str | None) -> None:
+    status, told = await ops.call(method, path, body)
+    assert (status, told["error"]["type"], told["error"]["param"]) == (400, "invalid_request_error", param)
+    assert told["error"]["message"]
+
+
+async def test_bodies_that_are_no_json(ops: Admin) -> None:
+    headers = {"authorization": f"Bearer {ops.key}", "content-type": "application/json"}
+    for content in (b"", b"{bad", b"\xff\xfe", b"null"):
+        answer = await ops.client.post("/admin/teams", content=content, headers=headers)
+        assert answer.status_code == 400, content
+        assert answer.json()["error"]["message"]
+
+
+async def test_the_report_is_the_one_of_the_command(ops: Admin, database: Database) -> None:
+    records = mixed(60, NOVEMBER, NOVEMBER + 86_400_000_000)
+    await write(database.engine, records)
+    path = "/admin/reports/spend?by=team,backend&since=2026-11-01&until=2026-11-02"
+    _, document = await ops.call("GET", path)
+    assert document["total"]["cost_nanousd"] == sum(one.cost or 0 for one in records)
+    _, text = await ops.call("GET", path + "&format=csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["cost_usd"] for row in rows] == [line["cost_usd"] for line in document["lines"]]
+    assert (await ops.call("GET", "/admin/reports/spend?until=2026-11-01"))[1]["total"]["requests"] == 0
+
+
+async def test_the_calls_are_documented(ops: Admin) -> None:
+    document = ops.app.openapi_schema.to_schema()
+    assert {path.split("/{")[0] for path in document["paths"]} >= {"/admin/teams", "/admin/keys", "/admin/budgets", "/admin/reports/spend"}
+    assert "forbid" not in str(document["components"]) and "NewBudget" in str(document["components"])
