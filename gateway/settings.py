@@ -55,6 +55,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_alive_s: Seconds = 10.0  # a comment into a stream that is silent this long
     stalled_client_s: Seconds = 60.0  # a client that does not read for this long is cut
     over_budget_status: Literal[402, 429] = 402
+    stale_keys_s: Seconds = 3600.0  # without a database for this long, known keys get 503 too
 
 
 class Storage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

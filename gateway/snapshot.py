@@ -27,7 +27,6 @@ from gateway.money.budgets import BudgetRow
 POLL_S = 1.0
 JITTER_S = 0.2  # so that the workers of a fleet do not ask at the same moment
 LOAD_S = 6.0  # one poll, reloading included
-MAX_AGE_S = 3600.0  # without an answer for this long, keys are no longer taken on trust
 
 Prices = Mapping[tuple[str, str], Price]  # (vendor, model) -> the newest entry of the price book
 
@@ -41,6 +40,7 @@ class TakesBudgets(Protocol):
 class Snapshot:
     """One per worker. `load` may be called at any time; `start` polls until `stop`.
 
+    max_age_s: settings.server.stale_keys_s; without an answer for this long, keys are no longer taken on trust.
     on_prices: called with the price book whenever it was loaded anew.
     """
 
@@ -50,7 +50,7 @@ class Snapshot:
         keyring: Keyring,
         accounts: TakesBudgets,
         *,
-        max_age_s: float = MAX_AGE_S,
+        max_age_s: float = 3600.0,
         on_prices: Callable[[Prices], None] | None = None,
     ) -> None:
         self._engine = reading(engine)
