@@ -117,9 +117,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     providers = make_providers(settings, upstream)
     keyring = Keyring(load_secrets(settings), engine)
     accounts = await Accounts.open(engine, settings.money, state_dir / "journal")
-    snapshot = Snapshot(
-        engine, keyring, accounts, max_age_s=settings.server.stale_keys_s, on_prices=lambda prices: reprice(parts, prices)
-    )
+    snapshot = Snapshot(engine, keyring, accounts, max_age_s=settings.server.stale_keys_s, on_prices=lambda prices: reprice(parts, prices))
     telemetry = Telemetry(state_dir / "metrics", worker_id)
     router = Router(settings.routing)
     store = open_store(settings.cache, settings.storage.redis_url)
