@@ -172,14 +172,16 @@ class Gateway:
             raise AssertionError(f"did not stop within {within_s} s:\n{self.log[-3000:]}") from None
 
 
-def prepared(folder: Path, config: str, *, server: str = "", database_url: str = "", redis_url: str = "", **environ: str) -> Gateway:
+def prepared(
+    folder: Path, config: str, *, server: str = "", database_url: str = "", redis_url: str = "", state: str = "", **environ: str
+) -> Gateway:
     """A gateway that has its files but does not run. config: backends and routes; server: lines of [server]."""
     port = free_port()
-    state = folder / "state"
+    state = state or str(folder / "state")
     storage = f'state_dir = "{state}"\ndatabase_url = "{database_url}"\nredis_url = "{redis_url}"\n'
     (folder / "tollway.toml").write_text(f"[server]\nport = {port}\n{server}\n[storage]\n{storage}\n{config}")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOLLWAY_")}
-    return Gateway(folder, port, database_url or f"sqlite+aiosqlite:///{state / 'tollway.db'}", {**clean, **environ})
+    return Gateway(folder, port, database_url or f"sqlite+aiosqlite:///{state}/tollway.db", {**clean, **environ})
 
 
 @contextlib.contextmanager

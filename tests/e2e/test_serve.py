@@ -166,6 +166,29 @@ def test_interrupt_ends_everything_with_status_0(tmp_path: Path) -> None:
         assert all(gone(pid) for pid in pids)
 
 
+def test_it_ends_with_the_terminal_it_was_started_in(tmp_path: Path) -> None:
+    """SIGHUP from a closed terminal is no wish for a reload."""
+    gateway = prepared(tmp_path, CONFIG)
+    command = ["serve", "--config", str(tmp_path / "tollway.toml")]
+    code = (
+        "import os, sys, pty\npid, master = pty.fork()\n"
+        "if pid == 0: os.execv(sys.executable, [sys.executable, '-m', 'gateway', *sys.argv[1:]])\n"
+        "print(pid, flush=True); sys.stdin.readline(); os.close(master)\nprint(os.waitpid(pid, 0)[1], flush=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *command], cwd=ROOT, env=gateway.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as terminal:
+        assert terminal.stdin is not None and terminal.stdout is not None
+        pid = int(terminal.stdout.readline())
+        until(lambda: live(gateway))
+        os.kill(pid, signal.SIGHUP)
+        time.sleep(1)
+        assert live(gateway), "while the terminal is there, SIGHUP only reloads"
+        terminal.stdin.write("close\n")
+        terminal.stdin.flush()
+        assert terminal.stdout.readline() == "0\n"
+
+
 def test_a_second_start_prepares_nothing(tmp_path: Path) -> None:
     with running(tmp_path, CONFIG) as gateway:
         assert gateway.log.count("First admin key") == 1
