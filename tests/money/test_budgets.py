@@ -243,5 +243,5 @@ class Leases(RuleBasedStateMachine):
             assert window.free >= 0
 
 
-Leases.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Leases.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestLeases = Leases.TestCase
