@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,6 +61,7 @@ class Supervisor:
         self.stopping = asyncio.Event()
         self.status = 0
         self.signals = 0
+        self.terminal = has_terminal()
         self.workers: dict[str, Child] = {}
         self.engines: dict[str, Child] = {}
         self.tasks: dict[str, asyncio.Task[int]] = {}
@@ -71,7 +72,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         self._start_engines()
         status = await self._prepare(self.path, self.settings)
         claim.close()
@@ -99,6 +100,13 @@ class Supervisor:
         elif self.signals > 2:
             for child in (*self.workers.values(), *self.engines.values()):
                 child.kill()
+
+    def _on_hangup(self) -> None:
+        """SIGHUP asks for a reload, unless the kernel sends it because the terminal we were started in is closed."""
+        if self.terminal and not has_terminal():
+            self._on_stop()
+        else:
+            self._reload_wanted.set()
 
     async def _prepare(self, path: Path, settings: Settings) -> int:
         """Schema, secret, prices: in a child, whose imports this process never needs. Its exit status; 0 when told to stop meanwhile."""
@@ -275,6 +283,15 @@ class Supervisor:
             await asyncio.wait(late, timeout=ENGINE_STOP_S)
 
 
+def has_terminal() -> bool:
+    """Whether stdin is a terminal that is still there."""
+    try:
+        os.tcgetpgrp(0)
+    except OSError:
+        return False
+    return True
+
+
 def make_state(state: Path, log: Log) -> Path:
     """The state folder, private when we make it."""
     try:
@@ -331,7 +348,8 @@ def make_log(form: str) -> Log:
             "time": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         }
         text = json.dumps(line, default=str) if form == "json" else f"{line['time']} [{level}] {event} {fields or ''}".rstrip()
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        with suppress(OSError):  # a closed terminal or pipe must not end the service
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
 
     return log

@@ -263,7 +263,8 @@ def main() -> None:
     except ConfigError as error:
         sys.stderr.write(f"tollway worker {arguments.id}: {error}\n")
         status = EXIT_CONFIG
-    sink.flush()
+    with suppress(OSError):  # a closed terminal
+        sink.flush()
     sys.exit(status)
 
 
