@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from providers import signers
-from providers.dialects import DIALECTS, StreamDecoder
+from providers.dialects import DIALECTS, StreamDecoder, to_neutral
 from providers.errors import BadAnswer, ProviderError
 from providers.http import Answer, Endpoint, Upstream
 from providers.types import Deadline, Failed, Frame, Request, Started, Target
@@ -36,6 +36,8 @@ class RemoteProvider:
 
     async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """As Provider.call. An answer in the other form than asked for (whole for a stream, a stream for whole) is taken as it is."""
+        if request.dialect != self.dialect:
+            to_neutral(request)
         body = self._language.encode_request(request, target, self._vendor.quirks)
         answer = await self._upstream.open(self._streamed if request.stream else self._whole, body, deadline)
         try:

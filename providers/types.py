@@ -42,8 +42,11 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 # ---- messages ----------------------------------------------------------------------------------------------------------------------
 class Text(Struct, frozen=True, tag="text"):
+    """citations: what an earlier answer's text rests on, as its vendor wrote it; another language leaves it out and names it."""
+
     text: str
     cache_control: Raw | None = None
+    citations: Raw | None = None
 
 
 class Image(Struct, frozen=True, tag="image"):
@@ -57,11 +60,14 @@ class Image(Struct, frozen=True, tag="image"):
 
 
 class Document(Struct, frozen=True, tag="document"):
+    """One of `data` (base64; plain text too, with media type text/plain), `file_id` (known to one vendor alone) and `url`."""
+
     data: str | None = None
     file_id: str | None = None
     media_type: str | None = None
     name: str | None = None
     cache_control: Raw | None = None
+    url: str | None = None
 
 
 class Audio(Struct, frozen=True, tag="audio"):
@@ -99,6 +105,7 @@ class Call(Struct, frozen=True):
     id: str
     name: str
     arguments: str
+    cache_control: Raw | None = None
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -112,17 +119,62 @@ class Message(Struct, frozen=True, kw_only=True):
     name: str | None = None
     calls: tuple[Call, ...] = ()
     call_id: str | None = None  # role tool: which call this answers
+    is_error: bool | None = None  # role tool: the call failed; None = not said
     extra: Mapping[str, Raw] = {}
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """A function the model may call; `parameters` is its JSON schema."""
+    """A function the model may call; `parameters` is its JSON schema. extra: as in Message."""
 
     name: str
     description: str | None = None
     parameters: Raw | None = None
     strict: bool | None = None
     cache_control: Raw | None = None
+    extra: Mapping[str, Raw] = {}
+
+
+class ToolChoice(Struct, frozen=True):
+    """mode: auto | none | required | tool, which `name` then names."""
+
+    mode: str
+    name: str | None = None
+
+
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    """The answer must be JSON: by `schema`, or any object where it is None."""
+
+    schema: Raw | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class Reasoning(Struct, frozen=True, kw_only=True):
+    """How much to think before the answer: by word, by a budget, or as the model sees fit (both None). effort "none": not at all."""
+
+    effort: str | None = None  # none | minimal | low | medium | high | xhigh | max
+    budget_tokens: int | None = None
+    named: str = "reasoning"  # the client's own name of the field, for what it is told
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    """What a request asks for beside messages, tools and the eager fields of Request, in no language's words.
+
+    refused, dropped: fields, as they were written, that no neutral one stands for. A language that does not know one of them refuses
+    the request by its name, or leaves it out and names it.
+    """
+
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_calls: bool | None = None
+    output_format: OutputFormat | None = None
+    reasoning: Reasoning | None = None
+    user: str | None = None
+    refused: Mapping[str, Raw] = {}
+    dropped: Mapping[str, Raw] = {}
 
 
 class Request(Struct, kw_only=True):
@@ -148,6 +200,8 @@ class Request(Struct, kw_only=True):
     dropped: tuple[str, ...] = ()  # fields that the chosen target cannot carry, named in x-tollway-dropped
     decoded: tuple[Message, ...] | None = None  # filled by the dialect's `messages(request)`
     decoded_tools: tuple[Tool, ...] | None = None  # filled by the dialect's `tools(request)`
+    parameters: Parameters | None = None  # filled by the dialect's `parameters(request)`
+    headers: Mapping[str, str] = {}  # of the client's headers those that its dialect carries to a backend of the same dialect
 
 
 # ---- events ------------------------------------------------------------------------------------------------------------------------
@@ -184,6 +238,16 @@ class ToolCallDelta(Struct, frozen=True, tag="tool_call"):
 class Finished(Struct, frozen=True, tag="finished"):
     reason: str  # stop | length | tool_calls | content_filter, or the vendor's own word where none fits
     choice: int = 0
+    sequence: str | None = None  # the stop sequence that ended it, where the vendor says so
+
+
+class Extra(Struct, frozen=True, tag="extra"):
+    """A piece of an answer that only its own dialect knows, as JSON text; another dialect leaves it out. kind: that dialect's word."""
+
+    dialect: str
+    kind: str
+    raw: str
+    choice: int = 0
 
 
 class Metered(Struct, frozen=True, tag="metered"):
@@ -198,8 +262,8 @@ class Failed(Struct, tag="failed"):
     error: ProviderError
 
 
-Event = Started | TextDelta | ReasoningDelta | ToolCallDelta | Finished | Metered | Failed
-StoredEvent = Started | TextDelta | ReasoningDelta | ToolCallDelta | Finished | Metered  # what the response cache may hold
+Event = Started | TextDelta | ReasoningDelta | ToolCallDelta | Extra | Finished | Metered | Failed
+StoredEvent = Started | TextDelta | ReasoningDelta | ToolCallDelta | Extra | Finished | Metered  # what the response cache may hold
 
 
 class Frame(Struct, kw_only=True):
@@ -219,11 +283,15 @@ class Frame(Struct, kw_only=True):
 
 # ---- calling -----------------------------------------------------------------------------------------------------------------------
 class Target(Struct, frozen=True, kw_only=True):
-    """One backend for one attempt. max_tokens: the limit to send upstream when it is not the client's own (clamped or supplied)."""
+    """One backend for one attempt. max_tokens: the limit to send upstream when it is not the client's own (clamped or supplied).
+
+    most_tokens: the model's own maximum where it is known, for a language that demands a limit and a client that gave none.
+    """
 
     backend: str
     model: str
     max_tokens: int | None = None
+    most_tokens: int | None = None
     salt: str = ""  # the tenant, for prefix caches
 
 

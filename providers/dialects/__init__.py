@@ -6,7 +6,22 @@ from collections.abc import Mapping
 
 from providers.dialects.base import PLAIN, DecodeError, Dialect, Quirks, StreamDecoder, StreamEncoder
 from providers.dialects.openai_chat import DIALECT as OPENAI_CHAT
+from providers.errors import Rejected
+from providers.types import Request
 
 DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (OPENAI_CHAT,)}
 
-__all__ = ["DIALECTS", "PLAIN", "DecodeError", "Dialect", "Quirks", "StreamDecoder", "StreamEncoder"]
+__all__ = ["DIALECTS", "PLAIN", "DecodeError", "Dialect", "Quirks", "StreamDecoder", "StreamEncoder", "to_neutral"]
+
+
+def to_neutral(request: Request) -> None:
+    """Decode all of a request by its own dialect, for a backend of another language. Raises Rejected naming what is wrong."""
+    dialect = DIALECTS.get(request.dialect)
+    if dialect is None:
+        return
+    try:
+        dialect.messages(request)
+        dialect.tools(request)
+        dialect.parameters(request)
+    except DecodeError as error:
+        raise Rejected(error.message, sent=False, param=error.param, code=error.code) from None

@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from providers.errors import ProviderError
-from providers.types import Frame, Message, Request, Target, Tool
+from providers.types import Frame, Message, Parameters, Request, Target, Tool
 
 
 class DecodeError(Exception):
@@ -32,6 +32,10 @@ class Quirks(Struct, frozen=True, kw_only=True):
     roles: roles it does not know -> what to write instead, such as developer -> system. drop: fields it cannot carry, left out and
     named in `request.dropped`. refuse: fields that refuse the request for this backend. A field with its default value is neither
     named nor refused.
+
+    takes: what it takes beside the core of its language, asked for a request that came in another one: `cache_control`, `top_k`,
+    `reasoning_effort`, `reasoning_details` (thinking of earlier turns), `adaptive_thinking` (by effort, not by budget),
+    `unsigned_thinking`.
     """
 
     usage_option: bool = True
@@ -40,6 +44,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     roles: Mapping[str, str] = {}
     drop: frozenset[str] = frozenset()
     refuse: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
 
 
 PLAIN = Quirks()
@@ -75,14 +80,17 @@ class StreamEncoder(Protocol):
 class Dialect(Struct, frozen=True, kw_only=True):
     """One wire language in both directions.
 
-    decode_request raises DecodeError. messages and tools decode once, on demand. encode_request raises Unsupported and sets
+    decode_request raises DecodeError. messages, tools and parameters decode once, on demand. encode_request raises Unsupported and sets
     `request.dropped`. http_error never raises. stream_encoder takes the request and the id to use where the backend gave none.
+    keep_alive: what a silent stream is kept open with. headers: the client's headers, in lower case, that go on to a backend of the
+    same language. decode_count: the body of a request to count its tokens, where the language has one.
     """
 
     name: str
     decode_request: Callable[[bytes], Request]
     messages: Callable[[Request], tuple[Message, ...]]
     tools: Callable[[Request], tuple[Tool, ...]]
+    parameters: Callable[[Request], Parameters]
     encode_request: Callable[[Request, Target, Quirks], bytes]
     stream_decoder: Callable[[], StreamDecoder]
     decode_answer: Callable[[bytes], Frame]
@@ -91,3 +99,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     http_error: Callable[[int, Mapping[str, str], bytes], ProviderError]
     error_body: Callable[[int, str, str, str | None, str | None], bytes]
     stream_error: Callable[[str, str, str | None, str | None], bytes]
+    keep_alive: bytes = b": keep-alive\n\n"
+    headers: tuple[str, ...] = ()
+    decode_count: Callable[[bytes], Request] | None = None

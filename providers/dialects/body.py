@@ -67,12 +67,16 @@ STEERING = frozenset(
 
 
 class Field(Struct, frozen=True):
-    """How a known field is checked: its type, and the sentence that tells a client what to send."""
+    """How a known field is checked: its type, and the sentence that tells a client what to send.
+
+    abroad: what becomes of it on the way to a backend of another language: translated, refused or dropped (and named).
+    """
 
     check: Any
     remedy: str
     data: bool = False  # the client's own data: never searched for steering names
-    default: float | None = None  # the API's own default: sent or not, it means the same
+    default: Any = None  # the API's own default: sent or not, it means the same
+    abroad: str = "translated"
 
 
 def read_fields(body: bytes) -> dict[str, Raw]:

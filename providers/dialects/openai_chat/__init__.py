@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from providers.dialects.base import Dialect
 from providers.dialects.openai_chat import answers, encode, errors
-from providers.dialects.openai_chat.requests import NAME, decode_request, encode_request, messages, tools
+from providers.dialects.openai_chat.requests import NAME, decode_request, encode_request, messages, parameters, tools
 
 DIALECT = Dialect(
     name=NAME,
     decode_request=decode_request,
     messages=messages,
     tools=tools,
+    parameters=parameters,
     encode_request=encode_request,
     stream_decoder=answers.StreamDecoder,
     decode_answer=answers.decode_answer,

@@ -2,7 +2,8 @@
 
 Nothing is lost on the way through: members and parts that only this language has stay as they came (`Message.extra`, `Opaque`).
 Normalised: null and absent are one; `reasoning_content` becomes a Thinking part before the content, and a lone text beside it is
-written as a string again.
+written as a string again. Signed and encrypted thinking of a language that has it stands in `reasoning_details`, as some servers of
+this language write it; details in the format of any other vendor stay as they came.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import DecodeError
-from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, Refusal, Text, Thinking, Tool
+from providers.dialects.openai_chat.crossing import Crossing, details_of, reasoning_of
+from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, RedactedThinking, Refusal, Text, Thinking, Tool
 
 _objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
@@ -32,11 +34,10 @@ def decode_messages(raw: Raw) -> tuple[Message, ...]:
         path = f"messages[{position}]"
         rest = {name: value for name, value in members.items() if value != _NULL}
         content = _content(rest.pop("content", _NULL), f"{path}.content")
-        thinking = rest.pop("reasoning_content", None)
-        if thinking is not None:
-            text = _string(thinking, f"{path}.reasoning_content")
+        thoughts = reasoning_of(rest, f"{path}.reasoning_content")
+        if thoughts:
             parts = (Text(content),) if isinstance(content, str) else content or ()
-            content = (Thinking(text), *parts)
+            content = (*thoughts, *parts)
         calls = _calls(rest, f"{path}.tool_calls")
         decoded.append(
             Message(
@@ -161,7 +162,10 @@ def _file(value: Any, cache: Raw | None) -> Part | None:
 _READ: dict[str, Any] = {"text": _text, "refusal": _refusal, "image_url": _image, "input_audio": _audio, "file": _file}
 
 
-def encode_messages(messages: Sequence[Message]) -> Raw:
+def encode_messages(messages: Sequence[Message], crossing: Crossing | None = None) -> Raw:
+    """crossing: set where the messages came in another language; it takes out what this target cannot carry and keeps the names."""
+    if crossing is not None:
+        messages = crossing.messages(messages)
     return Raw(_encode([_message(message) for message in messages]))
 
 
@@ -169,10 +173,10 @@ def _message(message: Message) -> dict[str, Any]:
     members: dict[str, Any] = {"role": message.role}
     content: Any = message.content
     if isinstance(content, tuple):
-        thoughts = [part.text for part in content if isinstance(part, Thinking)]
-        parts = [_write(part) for part in content if not isinstance(part, Thinking)]
+        thoughts = [part for part in content if isinstance(part, Thinking | RedactedThinking)]
+        parts = [_write(part) for part in content if not isinstance(part, Thinking | RedactedThinking)]
         if thoughts:
-            members["reasoning_content"] = "".join(thoughts)
+            members |= details_of(thoughts)
             lone = len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) == {"type", "text"}
             members["content"] = parts[0]["text"] if lone else parts or None
         else:
@@ -254,9 +258,9 @@ def decode_tools(raw: Raw) -> tuple[Tool, ...]:
     return tuple(found)
 
 
-def encode_tools(tools: Sequence[Tool]) -> Raw:
+def encode_tools(tools: Sequence[Tool], crossing: Crossing | None = None) -> Raw:
     written = []
-    for tool in tools:
+    for tool in tools if crossing is None else crossing.tools(tools):
         members = {"name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
         entry: dict[str, Any] = {"type": "function", "function": {name: value for name, value in members.items() if value is not None}}
         if tool.cache_control is not None:

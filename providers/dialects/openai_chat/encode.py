@@ -31,6 +31,7 @@ class _Collected:
         self.reasoning: list[str] = []
         self.refusal: list[str] = []
         self.details: list[dict[str, Any]] = []
+        self.block: list[str] = []  # of the reasoning that its signature will end
         self.calls: dict[int, dict[str, Any]] = {}
         self.logprobs: dict[str, Any] | None = None
         self.reason: str | None = None
@@ -52,7 +53,10 @@ class _Collected:
     def reasoning_delta(self, event: ReasoningDelta) -> None:
         if event.text:
             self.reasoning.append(event.text)
-        self.details.extend(_details(event))
+            self.block.append(event.text)
+        self.details.extend(_details(event, "".join(self.block)))
+        if event.signature is not None:
+            self.block.clear()
 
     def call_delta(self, event: ToolCallDelta) -> None:
         call = self.calls.setdefault(event.index, {"id": None, "name": None, "arguments": []})
@@ -85,11 +89,11 @@ def _call_id() -> str:
     return "call_" + uuid4().hex[:24]
 
 
-def _details(event: ReasoningDelta) -> list[dict[str, Any]]:
-    """Signatures and encrypted reasoning, as servers of this language write them."""
+def _details(event: ReasoningDelta, text: str = "") -> list[dict[str, Any]]:
+    """Signatures and encrypted reasoning, as servers of this language write them. `text`: what was signed, in a whole answer."""
     found: list[dict[str, Any]] = []
     if event.signature is not None:
-        found.append({"type": "reasoning.text", "text": "", "signature": event.signature})
+        found.append({"type": "reasoning.text", "text": text, "signature": event.signature})
     if event.redacted is not None:
         found.append({"type": "reasoning.encrypted", "data": event.redacted})
     return found

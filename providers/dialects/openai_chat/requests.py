@@ -14,7 +14,9 @@ from msgspec import Raw
 
 from providers.dialects.base import PLAIN, DecodeError, Quirks
 from providers.dialects.body import check_steering, read_fields, read_value
+from providers.dialects.crossing import leave_out
 from providers.dialects.openai_chat import content as codec
+from providers.dialects.openai_chat.crossing import Crossing
 from providers.dialects.openai_chat.fields import (
     FIELDS,
     FormatPeek,
@@ -23,8 +25,8 @@ from providers.dialects.openai_chat.fields import (
     PartPeek,
     ToolPeek,
 )
-from providers.errors import Unsupported
-from providers.types import Message, Request, Target, Tool
+from providers.dialects.openai_chat.parameters import decode_parameters, encode_parameters
+from providers.types import Message, Parameters, Request, Target, Tool
 
 NAME = "openai_chat"
 
@@ -204,9 +206,16 @@ def tools(request: Request) -> tuple[Tool, ...]:
     return request.decoded_tools
 
 
+def parameters(request: Request) -> Parameters:
+    """What else is asked for, decoded once. Raises DecodeError naming the field that is wrong."""
+    if request.parameters is None:
+        request.parameters = decode_parameters(request)
+    return request.parameters
+
+
 def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> bytes:
     """The body for one target. Sets `request.dropped`. Raises Unsupported for what the target cannot carry and may not drop."""
-    fields = dict(request.fields) if request.dialect == NAME else _from_neutral(request)
+    fields, dropped = (dict(request.fields), ()) if request.dialect == NAME else foreign_fields(request, quirks)
     fields["model"] = _model(target.model)
     if request.stream and quirks.usage_option:
         if not request.include_usage:
@@ -220,7 +229,7 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
         _set_limit(fields, limit, quirks.token_limit)
     if quirks.roles:
         fields["messages"] = _map_roles(fields["messages"], quirks)
-    request.dropped = _leave_out(fields, quirks) if quirks.drop or quirks.refuse else ()
+    request.dropped = dropped + leave_out(fields, quirks, FIELDS) if quirks.drop or quirks.refuse else dropped
     return _encode(fields)
 
 
@@ -256,32 +265,13 @@ def _map_roles(raw: Raw, quirks: Quirks) -> Raw:
     return Raw(_encode(found))
 
 
-def _leave_out(fields: dict[str, Raw], quirks: Quirks) -> tuple[str, ...]:
-    dropped = []
-    for name in [name for name in fields if name in quirks.drop or name in quirks.refuse]:
-        value = _any(fields[name])
-        field = FIELDS.get(name)
-        if value is None or (field is not None and field.default is not None and value == field.default):
-            del fields[name]  # says nothing that its absence does not say
-            continue
-        if name in quirks.refuse:
-            raise Unsupported(f"`{name}` with this value is not supported by this model; leave it out.", param=name)
-        del fields[name]
-        dropped.append(name)
-    return tuple(dropped)
-
-
-def _from_neutral(request: Request) -> dict[str, Raw]:
-    """The slow lane: fields of this language from a request that came in another one and was decoded by it."""
-    fields = {"model": _NULL, "messages": codec.encode_messages(request.decoded or ())}
+def foreign_fields(request: Request, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:
+    """The slow lane: fields of this language from a request that came in another one, whose own dialect has decoded it, and what was
+    dropped on the way. Raises Unsupported for what this language or this target cannot say.
+    """
+    crossing = Crossing(quirks.takes)
+    fields = {"model": _NULL, "messages": codec.encode_messages(request.decoded or (), crossing)}
     if request.decoded_tools:
-        fields["tools"] = codec.encode_tools(request.decoded_tools)
-    if request.stream:
-        fields["stream"] = Raw(b"true")
-    if request.max_tokens is not None:
-        fields["max_tokens"] = Raw(str(request.max_tokens).encode())
-    if request.temperature is not None:
-        fields["temperature"] = Raw(_encode(request.temperature))
-    if request.n != 1:
-        fields["n"] = Raw(str(request.n).encode())
-    return fields
+        fields["tools"] = codec.encode_tools(request.decoded_tools, crossing)
+    more, dropped = encode_parameters(request, request.parameters or Parameters(), quirks)
+    return {**fields, **more}, tuple(dict.fromkeys([*dropped, *crossing.dropped]))

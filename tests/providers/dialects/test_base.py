@@ -13,7 +13,10 @@ from providers.types import Frame
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
 def test_a_dialect_is_whole(dialect: Dialect):
     assert DIALECTS[dialect.name] is dialect
-    assert all(callable(getattr(dialect, name)) for name in Dialect.__struct_fields__ if name != "name")
+    optional = {"name", "keep_alive", "headers", "decode_count"}
+    assert all(callable(getattr(dialect, name)) for name in Dialect.__struct_fields__ if name not in optional)
+    assert dialect.keep_alive.endswith(b"\n\n")
+    assert all(name == name.lower() for name in dialect.headers)
     decoder = dialect.stream_decoder()
     assert not decoder.done
     assert decoder.feed(b"") == Frame(events=[], dialect=dialect.name)
