@@ -34,6 +34,7 @@ from gateway.settings import BackendSettings, Settings
 from gateway.snapshot import Prices, Snapshot
 from gateway.telemetry import Telemetry, setup_logging
 from gateway.ticker import Ticker
+from providers import tokens
 from providers.dialects import DIALECTS
 from providers.http import Upstream
 from providers.local import LocalProvider
@@ -60,6 +61,7 @@ class Application:
 
     async def start(self) -> None:
         """Begin to poll, tick and write. Call once, on the loop that serves."""
+        tokens.warm()
         self.parts.snapshot.start()
         await self.parts.store.start()
         self.ticker.every("decisions", 1.0, self.decisions.flush)
@@ -167,7 +169,7 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
     if one.vendor == "scripted":
         return ScriptedProvider(parse(one.script))
     vendor = VENDORS[one.vendor]
-    credential = resolve(one.api_key) if one.api_key else ""
+    credential = resolve(one.api_key, one.name) if one.api_key else ""
     return RemoteProvider(vendor, one.base_url or vendor.base_url, credential, upstream)
 
 

@@ -111,7 +111,6 @@ class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     max_answer_bytes: Bytes = 64 * 1024 * 1024
-    max_event_bytes: Bytes = 4 * 1024 * 1024
     keepalive_s: Seconds = 30.0
 
 

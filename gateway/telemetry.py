@@ -20,12 +20,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
-from providers.signers import secrets
 
 from gateway.exchange import Exchange
 from gateway.money.records import UsageRecord
+from providers.signers import secrets
 
 LATENCY_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+MAX_SERIES = 2000  # per metric and worker; label values that come after them (a vendor's error codes, say) are counted as "other"
 
 # name -> (kind, help, labels). The documentation test reads this table.
 METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -48,6 +50,20 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_snapshot_age_seconds": ("gauge", "Since keys, budgets and prices were last known to be current.", ()),
     "tollway_cache_degraded": ("gauge", "1 while Redis is out of use.", ()),
     "tollway_clock_offset_seconds": ("gauge", "Database clock minus this machine's.", ()),
+}
+
+
+def _sum(a: float, b: float) -> float:
+    return a + b
+
+
+# how the workers' values of a gauge become one; all others are added up
+COMBINED: dict[str, Callable[[float, float], float]] = {
+    "tollway_ready": min,
+    "tollway_ledger_lag_seconds": max,
+    "tollway_snapshot_age_seconds": max,
+    "tollway_cache_degraded": max,
+    "tollway_clock_offset_seconds": lambda a, b: max(a, b, key=abs),
 }
 
 LOG_FIELDS = (
@@ -166,11 +182,16 @@ class Numbers(msgspec.Struct):
 
     def add(self, name: str, labels: tuple[str, ...], amount: int = 1) -> None:
         series = self.counters.setdefault(name, {})
+        if labels not in series and len(series) >= MAX_SERIES:
+            labels = ("other",) * len(labels)
         series[labels] = series.get(labels, 0) + amount
 
     def observe(self, name: str, labels: tuple[str, ...], seconds: float) -> None:
         series = self.histograms.setdefault(name, {})
         bins = series.get(labels)
+        if bins is None:
+            labels = labels if len(series) < MAX_SERIES else ("other",) * len(labels)
+            bins = series.get(labels)
         if bins is None:
             bins = series[labels] = [0.0] * (len(LATENCY_BOUNDS_S) + 2)
         bins[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
@@ -186,20 +207,30 @@ class Numbers(msgspec.Struct):
                 known = mine.get(tuple(labels))
                 mine[tuple(labels)] = list(bins) if known is None else [a + b for a, b in zip(known, bins, strict=True)]
         for name, value in other.gauges.items():
-            self.gauges[name] = self.gauges.get(name, 0.0) + value
+            self.gauges[name] = COMBINED.get(name, _sum)(self.gauges[name], value) if name in self.gauges else value
 
 
 class Telemetry:
     """A worker's metrics and access log. `gauges` is asked once a second for values that are read, not counted."""
 
     def __init__(self, folder: Path, worker: str) -> None:
-        self.numbers = Numbers()
         self.folder = folder
         self.file = folder / f"worker-{worker}.msgpack"
+        self.numbers = self._carried_on()
         self.gauges: Callable[[], dict[str, float]] = dict
         self.log = structlog.get_logger("tollway")
         self._encode = msgspec.json.Encoder().encode
         folder.mkdir(parents=True, exist_ok=True)
+
+    def _carried_on(self) -> Numbers:
+        """What a worker of this number had counted before it was replaced: a sum over workers must not fall."""
+        before = Numbers({}, {}, {})
+        try:
+            before.merge(msgspec.msgpack.decode(self.file.read_bytes(), type=Numbers))
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return before
+        before.gauges = {}
+        return before
 
     def request(self, x: Exchange, record: UsageRecord) -> None:
         """One settled request: counters and a log line, about 5 microseconds."""

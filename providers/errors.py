@@ -31,7 +31,7 @@ class ProviderError(Exception):
     unhealthy = True  # counts against the backend's health
     code = "upstream_error"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - named values of a record
         self,
         message: str,
         *,

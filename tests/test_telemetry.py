@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.telemetry import LATENCY_BOUNDS_S, LOG_FIELDS, METRICS, Line, Sink, Telemetry, redact
+from gateway.telemetry import LATENCY_BOUNDS_S, LOG_FIELDS, MAX_SERIES, METRICS, Line, Sink, Telemetry, redact
 from providers.signers import conceal
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -116,3 +116,42 @@ def test_a_fault_is_counted_by_its_kind(tmp_path: Path) -> None:
     one = Telemetry(tmp_path, "0")
     one.fault("somewhere", ZeroDivisionError("no"))
     assert scraped(one) == {("tollway_faults_total", (("kind", "ZeroDivisionError"),)): 1.0}
+
+
+def test_a_replaced_worker_carries_on_counting(tmp_path: Path) -> None:
+    first = Telemetry(tmp_path, "0")
+    first.numbers.add("tollway_refusals_total", ("x",), 5)
+    first.tick()
+    second = Telemetry(tmp_path, "0")
+    second.refusal("x")
+    assert b'tollway_refusals_total{code="x"} 6.0' in second.exposition()
+    (tmp_path / "worker-1.msgpack").write_bytes(b"\xc1 no numbers")
+    assert Telemetry(tmp_path, "1").numbers.counters == {}
+
+
+def test_each_gauge_is_combined_in_its_own_way(tmp_path: Path) -> None:
+    one, two = Telemetry(tmp_path, "0"), Telemetry(tmp_path, "1")
+    one.gauges = lambda: {
+        "tollway_ready": 1.0,
+        "tollway_in_flight": 3.0,
+        "tollway_ledger_lag_seconds": 2.0,
+        "tollway_clock_offset_seconds": -4.0,
+    }
+    two.gauges = lambda: {
+        "tollway_ready": 0.0,
+        "tollway_in_flight": 4.0,
+        "tollway_ledger_lag_seconds": 1.0,
+        "tollway_clock_offset_seconds": 3.0,
+    }
+    two.tick()
+    text = one.exposition().decode()
+    assert "tollway_ready 0.0" in text and "tollway_in_flight 7.0" in text
+    assert "tollway_ledger_lag_seconds 2.0" in text and "tollway_clock_offset_seconds -4.0" in text
+
+
+def test_labels_are_bounded(tmp_path: Path) -> None:
+    telemetry = Telemetry(tmp_path, "0")
+    for n in range(MAX_SERIES + 10):
+        telemetry.refusal(f"code-{n}")
+    counted = telemetry.numbers.counters["tollway_refusals_total"]
+    assert len(counted) == MAX_SERIES + 1 and counted[("other",)] == 10

@@ -9,6 +9,7 @@ from litestar import Request, Response, get, route
 from litestar.enums import MediaType
 from litestar.handlers import HTTPRouteHandler
 from litestar.handlers.base import BaseRouteHandler
+from litestar.params import FromPath
 from sqlalchemy import select
 
 from gateway.auth import Principal
@@ -50,7 +51,7 @@ def handlers(parts: Parts) -> list[BaseRouteHandler | HTTPRouteHandler]:
         return {"object": "list", "data": [model_card(r.name) for r in catalog.routes.values() if may_use(who, r, catalog)]}
 
     @get("/v1/models/{model:path}", summary="One model")
-    async def model(request: Request[Any, Any, Any], model: str) -> dict[str, Any]:
+    async def model(request: Request[Any, Any, Any], model: FromPath[str]) -> dict[str, Any]:
         who = await principal_of(request, parts)
         name = model.lstrip("/")
         found = parts.catalog.routes.get(name)
@@ -63,7 +64,7 @@ def handlers(parts: Parts) -> list[BaseRouteHandler | HTTPRouteHandler]:
         return model_card(name)
 
     @get("/v1/requests/{request_id:str}", summary="The settled row of a request of your team, with every attempt")
-    async def settled(request: Request[Any, Any, Any], request_id: str) -> dict[str, Any]:
+    async def settled(request: Request[Any, Any, Any], request_id: FromPath[str]) -> dict[str, Any]:
         who = await principal_of(request, parts)
         return await settled_row(parts, who, request_id)
 

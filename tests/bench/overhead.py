@@ -68,7 +68,11 @@ def main() -> int:
         config = Path(folder) / "tollway.toml"
         config.write_text(
             CONFIG.format(
-                port=arguments.port, workers=arguments.workers, state=Path(folder) / "state", database=arguments.database, redis=arguments.redis
+                port=arguments.port,
+                workers=arguments.workers,
+                state=Path(folder) / "state",
+                database=arguments.database,
+                redis=arguments.redis,
             )
         )
         tollway = [sys.executable, "-m", "gateway", "--config", str(config)]

@@ -261,9 +261,12 @@ def test_a_hundred_identical_requests_are_one_call(gateway: Gateway, primary: Fa
 def test_the_leader_of_a_shared_call_may_leave(gateway: Gateway, primary: FakeUpstream) -> None:
     primary.play(json_reply(chat_answer("stays", usage=(10, 2)), delay_s=1.5))
     ask: dict[str, Any] = {"model": "single", "messages": [{"role": "user", "content": "leader leaves"}], "temperature": 0}
-    leader = threading.Thread(
-        target=lambda: pytest.raises(openai.APITimeoutError, gateway.client().with_options(timeout=0.7).chat.completions.create, **ask)
-    )
+
+    def lead() -> None:
+        with pytest.raises(openai.APITimeoutError):
+            gateway.client().with_options(timeout=0.7).chat.completions.create(**ask)
+
+    leader = threading.Thread(target=lead)
     leader.start()
     time.sleep(0.3)
     assert gateway.client().chat.completions.create(**ask).choices[0].message.content == "stays"
@@ -384,7 +387,7 @@ async def test_twenty_clients_leave_at_random_points(gateway: Gateway, primary: 
 
     await asyncio.gather(*(leave(n) for n in range(20)))
     end = time.monotonic() + 3
-    while time.monotonic() < end and any(r.closed_at is None for r in primary.requests):
+    while time.monotonic() < end and any(r.closed_at is None for r in primary.requests):  # noqa: ASYNC110 - on another loop
         await asyncio.sleep(0.02)
     assert all(r.closed_at is not None for r in primary.requests)
     await asyncio.sleep(1.5)

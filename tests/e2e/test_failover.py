@@ -73,7 +73,7 @@ def test_killing_the_hosted_side_mid_run(tmp_path: Path) -> None:
             assert told == answered
             failed = sum(row["cost"] for row in rows.values() if row["outcome"] == "failed")
             report = gateway.cli("report", "--by", "team,backend,outcome", "--format", "json")
-            booked = sum(round(float(row["cost_usd"]) * 1e9) for row in json.loads(report)["rows"])
+            booked = sum(line["cost_nanousd"] for line in json.loads(report)["lines"])
             assert booked == answered + failed
 
 
