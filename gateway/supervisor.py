@@ -29,7 +29,7 @@ from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, ConfigError, Settings, h
 FETCHABLE = frozenset({"smollm2-135m"})  # what `local_engine fetch` knows; a test compares
 DRAIN_MARGIN_S = 25.0  # beyond drain_s, for cancelled requests, flush and close, before SIGKILL
 ENGINE_STOP_S = 10.0
-PREPARE_AGAIN_S = 5.0
+PREPARE_AGAIN_S = 3.0
 EXIT_FAILED = 1
 KEPT_ON_RELOAD = ("host", "port", "workers", "server")
 
