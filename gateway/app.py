@@ -12,9 +12,11 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
+from msgspec import structs
 
 from gateway import errors
 from gateway.api import admin, openapi, plain
+from gateway.api.count_tokens import CountTokens
 from gateway.api.endpoint import Endpoint, error_headers
 from gateway.api.limits import Limits
 from gateway.attempts import Attempts
@@ -45,7 +47,8 @@ from providers.types import Provider
 from providers.vendors import VENDORS
 
 log = structlog.get_logger("tollway.app")
-SURFACES = {"/v1/chat/completions": "openai_chat"}  # path -> dialect it is served with
+SURFACES = {"/v1/chat/completions": "openai_chat", "/v1/messages": "anthropic_messages"}  # path -> dialect it is served with
+COUNTING = {"/v1/messages/count_tokens": "anthropic_messages"}
 
 
 class Application:
@@ -169,6 +172,8 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
     if one.vendor == "scripted":
         return ScriptedProvider(parse(one.script))
     vendor = VENDORS[one.vendor]
+    if one.capabilities is not None:
+        vendor = structs.replace(vendor, quirks=structs.replace(vendor.quirks, takes=vendor.quirks.takes | frozenset(one.capabilities)))
     credential = resolve(one.api_key, one.name) if one.api_key else ""
     return RemoteProvider(vendor, one.base_url or vendor.base_url, credential, upstream)
 
@@ -177,7 +182,8 @@ def litestar_app(parts: Parts) -> Litestar:
     """The routes. The inferring ones are @asgi handlers behind one wrapper, documented by a twin that is never served."""
     app = Litestar(
         route_handlers=[
-            *(inferring(path, dialect, parts) for path, dialect in SURFACES.items()),
+            *(inferring(Endpoint, path, dialect, parts) for path, dialect in SURFACES.items()),
+            *(inferring(CountTokens, path, dialect, parts) for path, dialect in COUNTING.items()),
             *plain.handlers(parts),
             *admin.handlers(parts),
         ],
@@ -190,8 +196,8 @@ def litestar_app(parts: Parts) -> Litestar:
     return app
 
 
-def inferring(path: str, dialect: str, parts: Parts) -> Any:
-    endpoint = Endpoint(DIALECTS[dialect], parts.pipeline, parts.keyring, parts.telemetry, parts.limits)
+def inferring(kind: type[Endpoint], path: str, dialect: str, parts: Parts) -> Any:
+    endpoint = kind(DIALECTS[dialect], parts.pipeline, parts.keyring, parts.telemetry, parts.limits)
 
     @asgi(path, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:

@@ -175,7 +175,13 @@ class Attempts:
         supplied = None
         if x.request.max_tokens is None and backend.max_output_tokens is None and x.hold is not None and x.hold.charges:
             supplied = UNKNOWN_OUTPUT_TOKENS  # what was reserved must bind the backend too
-        return Target(backend=backend.name, model=backend.model, max_tokens=supplied, salt=x.principal.salt)
+        return Target(
+            backend=backend.name,
+            model=backend.model,
+            max_tokens=supplied,
+            most_tokens=backend.max_output_tokens,
+            salt=x.principal.salt,
+        )
 
     def _deadline(self, x: Exchange, backend: Backend) -> Deadline:
         total = 600.0 if x.deadline_at is None else max(0.001, x.deadline_at - time.monotonic())

@@ -55,15 +55,7 @@ class Pipeline:
     def admit(self, principal: Principal, request: Request, headers: Mapping[bytes, bytes]) -> Exchange:
         """Policy. GatewayError = not accepted: no row, no call."""
         catalog = self.catalog()
-        route = catalog.routes.get(request.model)
-        if route is None:
-            raise NotFound(
-                f"The model '{request.model}' does not exist here. GET /v1/models lists what your key may use.",
-                code="model_not_found",
-                param="model",
-            )
-        if not may_use(principal, route, catalog):
-            raise Forbidden(f"Your key may not use the model '{request.model}'.", code="model_not_allowed", param="model")
+        route = self.route_of(principal, request)
         self.accounts.check_open()
         features = self._features(principal, request, route, headers)
         x = Exchange(self.accounts.new_request_id(), principal, request, catalog, features)
@@ -76,6 +68,20 @@ class Pipeline:
             x.tag = tag.decode("latin-1")[:64]
         self.in_flight.add(x)
         return x
+
+    def route_of(self, principal: Principal, request: Request) -> Route:
+        """The route that the request names. Raises NotFound, or Forbidden where the key may not use it."""
+        catalog = self.catalog()
+        route = catalog.routes.get(request.model)
+        if route is None:
+            raise NotFound(
+                f"The model '{request.model}' does not exist here. GET /v1/models lists what your key may use.",
+                code="model_not_found",
+                param="model",
+            )
+        if not may_use(principal, route, catalog):
+            raise Forbidden(f"Your key may not use the model '{request.model}'.", code="model_not_allowed", param="model")
+        return route
 
     def _features(self, principal: Principal, request: Request, route: Route, headers: Mapping[bytes, bytes]) -> Features:
         expected = tokens.estimate_input(request)

@@ -22,7 +22,8 @@ from local_engine.errors import Unavailable as EngineUnavailable
 from local_engine.errors import Unreachable as EngineUnreachable
 from local_engine.wire import Params, Piece
 from providers.chat_template import ChatTemplate, Defaults, TemplateError
-from providers.dialects import DIALECTS
+from providers.dialects import DIALECTS, Quirks, to_neutral
+from providers.dialects.openai_chat.requests import foreign_fields
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
 from providers.types import Deadline, Event, Failed, Finished, Frame, Metered, Request, Started, Target, TextDelta, Usage
 
@@ -30,6 +31,7 @@ LOADING_RETRY_S = 2.0
 CHECK_S = 1.0
 HUNG_S = 30.0  # a step loop that has not turned for so long hangs
 
+FOREIGN = Quirks(takes=frozenset({"top_k"}))  # requests of other languages are read in this one's words
 # Request fields the engine honours, with the parameter and the JSON type of each.
 HONOURED: dict[str, tuple[str, Any]] = {
     "temperature": ("temperature", float),
@@ -161,8 +163,12 @@ class LocalProvider:
 def read_params(request: Request, target: Target, defaults: Defaults) -> Params:
     """The engine's parameters; sets `request.dropped`. Unsupported names a field that it cannot honour, Rejected one that is wrong."""
     found: dict[str, Any] = {name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None}
-    dropped = []
-    for name, raw in request.fields.items():
+    fields, dropped = request.fields, list[str]()
+    if request.dialect != "openai_chat" and request.dialect in DIALECTS:
+        to_neutral(request)
+        fields, left = foreign_fields(request, FOREIGN)
+        dropped += left
+    for name, raw in fields.items():
         if name in WITHOUT_EFFECT or bytes(raw) == b"null":
             continue
         if name in HONOURED:

@@ -28,7 +28,7 @@ class RemoteProvider:
         self._language = DIALECTS[vendor.dialect]
         self._upstream = upstream
         base = base_url.rstrip("/")
-        carried = signers.headers(vendor.signer, credential)
+        carried = {**signers.headers(vendor.signer, credential), **vendor.headers}
         sent = {**carried, "content-type": "application/json"}
         self._whole = Endpoint("POST", base + vendor.path, {**sent, "accept": "application/json"})
         self._streamed = Endpoint("POST", base + vendor.path, {**sent, "accept": "text/event-stream"})
@@ -39,7 +39,10 @@ class RemoteProvider:
         if request.dialect != self.dialect:
             to_neutral(request)
         body = self._language.encode_request(request, target, self._vendor.quirks)
-        answer = await self._upstream.open(self._streamed if request.stream else self._whole, body, deadline)
+        endpoint = self._streamed if request.stream else self._whole
+        if request.headers and request.dialect == self.dialect:
+            endpoint = Endpoint(endpoint.method, str(endpoint.url), {**endpoint.headers, **request.headers})
+        answer = await self._upstream.open(endpoint, body, deadline)
         try:
             if answer.status != 200:
                 raise await self._refusal(answer)

@@ -28,7 +28,8 @@ class Vendor(Struct, frozen=True, kw_only=True):
 
     base_url: the default address, with version and without a trailing slash; empty = the backend must name its own. signer: see
     signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices: the provider's id in
-    genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit.
+    genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit. headers: sent with every
+    call.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     prices: str = ""
     limit_headers: tuple[str, ...] = ()
     request_id_header: str = "x-request-id"
+    headers: Mapping[str, str] = {}
 
     @property
     def address_required(self) -> bool:
@@ -50,6 +52,26 @@ class Vendor(Struct, frozen=True, kw_only=True):
 
 
 _ROWS = (
+    Vendor(
+        name="anthropic",
+        dialect="anthropic_messages",
+        base_url="https://api.anthropic.com/v1",
+        path="/messages",
+        signer="header:x-api-key",
+        capabilities=frozenset({"tools", "images", "documents", "json_schema"}),
+        quirks=Quirks(usage_option=False),
+        prices="anthropic",
+        limit_headers=(
+            "anthropic-ratelimit-requests-limit",
+            "anthropic-ratelimit-requests-remaining",
+            "anthropic-ratelimit-requests-reset",
+            "anthropic-ratelimit-tokens-limit",
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-ratelimit-tokens-reset",
+        ),
+        request_id_header="request-id",
+        headers={"anthropic-version": "2023-06-01"},
+    ),
     Vendor(
         name="openai",
         base_url="https://api.openai.com/v1",
@@ -105,7 +127,7 @@ _ROWS = (
         name="openrouter",
         base_url="https://openrouter.ai/api/v1",
         capabilities=CHAT - {"n"} | {"audio", "documents"},
-        quirks=Quirks(token_limit="max_tokens"),
+        quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "top_k", "reasoning_effort", "reasoning_details"})),
         prices="openrouter",
     ),
     Vendor(
@@ -115,7 +137,11 @@ _ROWS = (
         quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
         prices="deepseek",
     ),
-    Vendor(name="tollway", quirks=Quirks(token_limit="max_tokens"), request_id_header="x-tollway-request-id"),
+    Vendor(
+        name="tollway",
+        quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
+        request_id_header="x-tollway-request-id",
+    ),
     Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents"}),
     Vendor(name="local", dialect="", signer="none", key_required=False, capabilities=frozenset()),
 )

@@ -27,8 +27,8 @@ from providers.types import Failed, Frame
 
 Headers = dict[bytes, bytes]
 JSON = b"application/json"
+CARRIED_HEADER_BYTES = 1024  # of one header that goes on to a backend
 EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class ClientLeft(Exception):
@@ -68,10 +68,10 @@ class Endpoint:
         reply = Reply(send, self.dialect)
         try:
             headers: Headers = dict(cast(HTTPScope, scope)["headers"])
-            self._check(cast(HTTPScope, scope), headers)
-            principal = await self._authenticate(headers)
-            body = await read_body(receive, headers, self.limits.max_body_bytes)
+            principal, body = await self._received(cast(HTTPScope, scope), headers, receive)
             request = self.dialect.decode_request(body)
+            if self.dialect.headers:
+                request.headers = carried(headers, self.dialect.headers)
             x = self.pipeline.admit(principal, request, headers)
         except DecodeError as error:
             self.telemetry.refusal(error.code)
@@ -83,6 +83,12 @@ class Endpoint:
             return
         else:
             await self._serve(x, headers, receive, reply)
+
+    async def _received(self, scope: HTTPScope, headers: Headers, receive: Receive) -> tuple[Principal, bytes]:
+        """Who asks, and the whole body. Raises GatewayError or ClientLeft."""
+        self._check(scope, headers)
+        principal = await self._authenticate(headers)
+        return principal, await read_body(receive, headers, self.limits.max_body_bytes)
 
     def _check(self, scope: HTTPScope, headers: Headers) -> None:
         if scope["method"] != "POST":
@@ -249,8 +255,8 @@ class Reply:
         await self._put(data, more=False)
 
     def keep_alive(self) -> None:
-        """A comment into a silent stream. Never awaited: the ticker calls it, and a reader that does not read is cut by the same ticker."""
-        asyncio.ensure_future(self._send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True}))  # noqa: RUF006
+        """A sign of life into a silent stream. Never awaited: the ticker calls it, and it cuts a reader that does not read."""
+        asyncio.ensure_future(self._send({"type": "http.response.body", "body": self.dialect.keep_alive, "more_body": True}))  # noqa: RUF006
 
     async def refuse(self, error: GatewayError) -> None:
         """An error before the request was accepted."""
@@ -266,6 +272,18 @@ class Reply:
 
     def _body(self, error: GatewayError) -> bytes:
         return self.dialect.error_body(error.status, error.message, error.type, error.code, error.param)
+
+
+def carried(headers: Headers, names: tuple[str, ...]) -> dict[str, str]:
+    """Those of a client's headers that its language carries to a backend of the same language, each printable and bounded."""
+    found = {}
+    for name in names:
+        value = headers.get(name.encode(), b"").decode("latin-1")
+        if value:
+            if not (value.isascii() and value.isprintable() and len(value) <= CARRIED_HEADER_BYTES):
+                raise errors.InvalidRequest(f"The header {name} must be at most {CARRIED_HEADER_BYTES} printable characters.", param=name)
+            found[name] = value
+    return found
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:

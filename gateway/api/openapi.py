@@ -64,7 +64,74 @@ async def chat(data: ChatRequest) -> ChatAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
-TWINS: list[HTTPRouteHandler] = [chat]
+class AnthropicMessage(Struct):
+    role: str
+    content: str | list[dict[str, Any]]
+
+
+class MessagesRequest(Struct):
+    """Anthropic's messages request; fields not listed pass to backends of the same language."""
+
+    model: str
+    messages: list[AnthropicMessage]
+    max_tokens: int
+    system: str | list[dict[str, Any]] | None = None
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop_sequences: list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+
+
+class MessagesUsage(Struct):
+    """The classes are disjoint: the prompt is their sum."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class MessagesAnswer(Struct):
+    """With `stream: true` the answer is text/event-stream: message_start … message_delta, a cost comment, then message_stop."""
+
+    id: str
+    model: str
+    content: list[dict[str, Any]]
+    usage: MessagesUsage
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    role: str = "assistant"
+    type: str = "message"
+
+
+class CountRequest(Struct):
+    model: str
+    messages: list[AnthropicMessage]
+    system: str | list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class CountAnswer(Struct):
+    """An estimate, made here."""
+
+    input_tokens: int
+
+
+@post("/v1/messages", status_code=200, summary="Anthropic messages, whole or streamed")
+async def messages(data: MessagesRequest) -> MessagesAnswer:
+    raise NotImplementedError(f"documentation only: {data.model}")
+
+
+@post("/v1/messages/count_tokens", status_code=200, summary="The input tokens of a messages request, estimated")
+async def count_tokens(data: CountRequest) -> CountAnswer:
+    raise NotImplementedError(f"documentation only: {data.model}")
+
+
+TWINS: list[HTTPRouteHandler] = [chat, messages, count_tokens]
 
 
 def version() -> str:

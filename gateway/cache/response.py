@@ -73,8 +73,9 @@ def policy(request: Request, route: Route, cache_control: str | None) -> Policy:
 
 
 def key(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None = None) -> bytes | None:
-    """Names the answer to this request: every top-level field as it was written but for NOT_IN_KEY, the route, the surface's dialect, the
-    tenant, and the key's allow-list (a hit must not serve a model that its caller may not use). None: too large to be cached.
+    """Names the answer to this request: every top-level field as it was written but for NOT_IN_KEY, the route, the surface's dialect and
+    the headers that it carries, the tenant, and the key's allow-list (a hit must not serve a model that its caller may not use). None:
+    too large to be cached.
     """
     if request.size_bytes > KEY_MOST_BYTES:
         return None
@@ -83,6 +84,8 @@ def key(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | 
     for name in sorted(request.fields.keys() - NOT_IN_KEY):
         parts.append(name.encode())
         parts.append(bytes(request.fields[name]))
+    for name, value in sorted(request.headers.items()):
+        parts += (name.encode(), value.encode())
     lengths = ",".join([str(len(part)) for part in parts])  # so that no two requests make the same bytes
     return hashlib.blake2b(b"".join([lengths.encode(), b";", *parts]), digest_size=24).digest()
 

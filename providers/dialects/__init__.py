@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from providers.dialects.anthropic_messages import DIALECT as ANTHROPIC_MESSAGES
 from providers.dialects.base import PLAIN, DecodeError, Dialect, Quirks, StreamDecoder, StreamEncoder
 from providers.dialects.openai_chat import DIALECT as OPENAI_CHAT
 from providers.errors import Rejected
 from providers.types import Request
 
-DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (OPENAI_CHAT,)}
+DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (OPENAI_CHAT, ANTHROPIC_MESSAGES)}
 
 __all__ = ["DIALECTS", "PLAIN", "DecodeError", "Dialect", "Quirks", "StreamDecoder", "StreamEncoder", "to_neutral"]
 

@@ -7,10 +7,14 @@ that looks like a key taken out. Knows no wire format.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from providers.errors import (
+    BadAnswer,
     ContentFiltered,
     ContextTooLong,
     ProviderError,
@@ -23,6 +27,7 @@ from providers.errors import (
     Unavailable,
     Unsupported,
 )
+from providers.retry_after import retry_after_s
 
 MAX_MESSAGE = 500  # characters of a vendor's text that go on
 
@@ -74,6 +79,21 @@ class Stated(Struct):
 
     def named(self, codes: set[str]) -> bool:
         return self.code.lower() in codes or self.type.lower() in codes
+
+
+def http_error(read_body: Callable[[Any], Stated], status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """The kind of an HTTP error, its body read by a dialect. Never raises; `answered` is True: the attempt cost nothing."""
+    if status < 400:
+        return BadAnswer(f"the backend answered with status {status}, which is not followed")
+    try:
+        said = read_body(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = Stated(message="" if body.lstrip()[:1] == b"<" else body[:MAX_MESSAGE].decode("utf-8", "replace"))
+    error = classify(status, said)
+    error.answered = True
+    if error.retryable:
+        error.retry_after_s = retry_after_s(status, headers, said.message, said.retry_s)
+    return error
 
 
 def classify(status: int, said: Stated) -> ProviderError:

@@ -12,14 +12,13 @@ import msgspec
 
 from providers.dialects.openai_chat import wire
 from providers.dialects.openai_chat.errors import stated_error
-from providers.errors import BadAnswer, Cut, ProviderError, ServerFailed
-from providers.sse import Block, EventTooLarge, Parser
+from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader
+from providers.errors import BadAnswer, ServerFailed
 from providers.sse import Event as Block_Event
-from providers.types import Event, Failed, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
+from providers.types import Event, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
 
 NAME = "openai_chat"
 EMPTY_DELTAS = (None, wire.Delta(), wire.Delta(content=""))
-MAX_BAD_EVENTS = 16  # unreadable events of one stream that are left out before it is given up
 
 
 class _Choice:
@@ -180,86 +179,26 @@ def _legacy_call(function: wire.Function, state: _Choice, choice: int, events: l
         state.ids.append("")
 
 
-class StreamDecoder:
+class StreamDecoder(StreamReader):
     """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py)."""
 
-    __slots__ = ("_answer", "_bad", "_done", "_parser")
+    name = NAME
+    __slots__ = ("_answer",)
 
     def __init__(self) -> None:
-        self._parser = Parser()
         self._answer = Answer()
-        self._bad = 0
-        self._done = False
+        super().__init__(self._answer)
 
-    @property
-    def done(self) -> bool:
-        return self._done
-
-    def feed(self, data: bytes) -> Frame:
-        if self._done:
-            return Frame(events=[], dialect=NAME)
-        try:
-            block = self._parser.feed(data)
-        except EventTooLarge as error:
-            return self._fail(BadAnswer(str(error)), Frame(events=[], dialect=NAME))
-        return self._frame(block)
-
-    def close(self) -> Frame:
-        if self._done:
-            return Frame(events=[], dialect=NAME)
-        block = self._parser.close()
-        frame = self._frame(block)
-        if frame.wire:
-            frame.wire += b"\n\n"
-        if frame.usage_wire:
-            frame.usage_wire += b"\n\n"
-        if self.done:
-            return frame
-        self._done = True
-        if not self._answer.finished:
-            return self._fail(Cut("the backend's stream ended before its end"), frame)
-        return frame
-
-    def _frame(self, block: Block) -> Frame:
-        frame = Frame(events=[], dialect=NAME)
-        events = frame.events
-        kept: list[bytes] | None = None  # None: every byte so far goes on as it is
-        raw = block.raw
-        at = 0
-        for event in block.events:
-            try:
-                verdict = self._event(event, events)
-            except ProviderError as error:
-                frame.wire = b"".join([*(kept or ()), raw[at : event.start] if kept is not None else raw[: event.start]])
-                return self._fail(error, frame)
-            if verdict is _PASS:
-                continue
-            if kept is None:
-                kept = []
-            kept.append(raw[at : event.start])
-            at = event.end
-            if verdict is _USAGE:
-                frame.usage_wire += _plain(event, raw)
-            elif verdict is _REWRITE:
-                kept.append(_plain(event, raw))
-            elif verdict is _DONE:
-                self._done = True
-                at = len(raw)
-                break
-        frame.wire = raw if kept is None else b"".join([*kept, raw[at:]])
-        return frame
-
-    def _event(self, event: Block_Event, events: list[Event]) -> int:
-        """Append one event's events; what becomes of its bytes."""
-        data = event.data
-        if data is None:
-            return _PASS if event.plain else _LEAVE
+    def read(self, event: Block_Event, events: list[Event]) -> int:
+        data = event.data or b""
         if data == b"[DONE]":
-            return _DONE
+            return DONE
         try:
             chunk = wire.decode_chunk(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._unreadable(event)
+            if event.name == b"error":
+                raise stated_error(None) from None
+            raise
         if chunk.error is not None or event.name == b"error":
             for choice in chunk.choices or ():
                 choice.finish_reason = None
@@ -268,28 +207,14 @@ class StreamDecoder:
         before = len(events)
         self._answer.take(chunk, events)
         if chunk.usage is not None and _usage_alone(chunk, events[before:]):
-            return _USAGE
-        return _PASS if event.plain else _REWRITE
+            return USAGE
+        return PASS if event.plain else REWRITE
 
-    def _unreadable(self, event: Block_Event) -> int:
-        """An event that is no chunk is left out, so that the rest of a good stream is not lost with it; many are too many."""
-        if event.name == b"error":
-            raise stated_error(None)
-        self._bad += 1
-        if self._bad > MAX_BAD_EVENTS:
-            raise BadAnswer(f"the backend's stream has more than {MAX_BAD_EVENTS} unreadable events")
-        return _LEAVE
-
-    def _fail(self, error: ProviderError, frame: Frame) -> Frame:
-        """Before anything was given away the error is raised; after it, it ends the stream's events."""
-        self._done = True
-        if not self._answer.carried:
-            raise error
-        frame.events.append(Failed(error))
-        return frame
-
-
-_PASS, _LEAVE, _USAGE, _REWRITE, _DONE = range(5)
+    def rewrite(self, event: Block_Event, raw: bytes) -> bytes:
+        """Its own bytes, or its data alone where they had fields that a client should not get."""
+        if event.plain:
+            return raw[event.start : event.end]
+        return b"".join([b"data: " + line + b"\n" for line in (event.data or b"").split(b"\n")]) + b"\n"
 
 
 def _usage_alone(chunk: wire.StreamChunk, events: list[Event]) -> bool:
@@ -299,14 +224,6 @@ def _usage_alone(chunk: wire.StreamChunk, events: list[Event]) -> bool:
     if any(type(event) is not Metered for event in events):
         return False
     return not any(choice.finish_reason for choice in chunk.choices) and all(choice.delta in EMPTY_DELTAS for choice in chunk.choices)
-
-
-def _plain(event: Block_Event, raw: bytes) -> bytes:
-    """The event for a client: its own bytes, or its data alone where they had fields that a client should not get."""
-    if event.plain:
-        return raw[event.start : event.end]
-    assert event.data is not None  # only events with data are kept
-    return b"".join([b"data: " + line + b"\n" for line in event.data.split(b"\n")]) + b"\n"
 
 
 def decode_answer(body: bytes) -> Frame:

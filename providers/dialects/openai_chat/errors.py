@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from providers.dialects.classify import MAX_MESSAGE, Stated, classify
-from providers.errors import BadAnswer, ProviderError
-from providers.retry_after import retry_after_s
+from providers.dialects import classify
+from providers.dialects.classify import Stated
+from providers.errors import ProviderError
 
-_decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -72,17 +71,7 @@ def _retry_delay(inner: Mapping[str, Any]) -> float | None:
 
 def http_error(status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """The kind of an HTTP error. `headers` look names up in lower case. Never raises; `answered` is True: the attempt cost nothing."""
-    if status < 400:
-        return BadAnswer(f"the backend answered with status {status}, which is not followed")
-    try:
-        said = read_body(_decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        said = Stated(message="" if body.lstrip()[:1] == b"<" else body[:MAX_MESSAGE].decode("utf-8", "replace"))
-    error = classify(status, said)
-    error.answered = True
-    if error.retryable:
-        error.retry_after_s = retry_after_s(status, headers, said.message, said.retry_s)
-    return error
+    return classify.http_error(read_body, status, headers, body)
 
 
 def stated_error(body: Any) -> ProviderError:
@@ -92,7 +81,7 @@ def stated_error(body: Any) -> ProviderError:
     if status is None:
         kind = f"{said.type} {said.code}".lower()
         status = 429 if "rate_limit" in kind else 503 if "overloaded" in kind else 400 if "invalid_request" in kind else 500
-    return classify(status, said)
+    return classify.classify(status, said)
 
 
 def error_body(status: int, message: str, kind: str, code: str | None, param: str | None) -> bytes:

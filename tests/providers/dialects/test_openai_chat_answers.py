@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.dialects.openai_chat.answers import MAX_BAD_EVENTS, StreamDecoder, decode_answer
+from providers.dialects.openai_chat.answers import StreamDecoder, decode_answer
+from providers.dialects.streams import MAX_BAD_EVENTS
 from providers.errors import BadAnswer, ContextTooLong, Cut, ProviderError, RateLimited, ServerFailed
 from providers.types import Failed, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
 

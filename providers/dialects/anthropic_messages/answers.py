@@ -1,0 +1,213 @@
+"""Answers from upstream, whole and streamed, to events. The bytes stay beside the events, for a client of the same language.
+
+One path: a block of a whole answer is one that begins with all it has. Blocks and citations that only this language has become Extra.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from providers.dialects.anthropic_messages import wire
+from providers.dialects.anthropic_messages.errors import stated_error
+from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader
+from providers.errors import BadAnswer, Cut
+from providers.sse import Event as BlockEvent
+from providers.types import Event, Extra, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
+
+NAME = "anthropic_messages"
+
+
+class _Open:
+    """A content block that has begun. call: our index of a tool call, None for other kinds. pieces: of its input, while it matters."""
+
+    __slots__ = ("call", "filled", "kind", "pieces", "raw")
+
+    def __init__(self, kind: str, raw: bytes) -> None:
+        self.kind = kind
+        self.raw = raw
+        self.call: int | None = None
+        self.filled = False
+        self.pieces: list[str] = []
+
+
+class Answer:
+    """Turns wire events into ours; the state of one answer."""
+
+    __slots__ = ("_calls", "_open", "_usage", "carried", "finished")
+
+    def __init__(self) -> None:
+        self.carried = False  # an event that carries something was given away
+        self.finished = False
+        self._open: dict[int, _Open] = {}
+        self._calls = 0
+        self._usage: dict[str, Any] = {}
+
+    def take(self, event: wire.StreamEvent, events: list[Event]) -> None:
+        """Append the events of one wire event."""
+        kind = event.type
+        if kind == "content_block_delta" and event.delta is not None:
+            self._delta(event.index, event.delta, events)
+        elif kind == "content_block_start":
+            self.open(event.index, bytes(event.content_block), events)
+        elif kind == "content_block_stop":
+            self.close(event.index, events)
+        elif kind == "message_start" and event.message is not None:
+            self.start(event.message, events)
+        elif kind == "message_delta":
+            if event.delta is not None and event.delta.stop_reason:
+                self.finish(event.delta.stop_reason, event.delta.stop_sequence, events)
+            self.meter(event.usage, events)
+
+    def start(self, message: wire.Message, events: list[Event]) -> None:
+        events.append(Started(_text(message.id), _text(message.model)))
+        self.meter(message.usage, events)
+
+    def meter(self, usage: Any, events: list[Event]) -> None:
+        merged = wire.merge(self._usage, usage) if isinstance(usage, dict) else self._usage
+        if merged != self._usage:
+            self._usage = merged
+            known = wire.usage_from_wire(merged)
+            if known is not None:
+                events.append(Metered(known))
+
+    def finish(self, reason: Any, sequence: Any, events: list[Event]) -> None:
+        if not self.finished:
+            self.finished = self.carried = True
+            events.append(Finished(wire.STOPS.get(_text(reason), _text(reason)), 0, sequence if isinstance(sequence, str) else None))
+
+    def open(self, index: int, raw: bytes, events: list[Event]) -> None:
+        """A block begins, in a whole answer with all that it has."""
+        block = wire.decode_block(raw)
+        state = self._open[index] = _Open(block.type, raw)
+        before = len(events)
+        if block.type == "text":
+            self._say(_text(block.text), events)
+            events += [Extra(NAME, "citation", bytes(citation).decode()) for citation in block.citations or ()]
+        elif block.type == "thinking":
+            if block.thinking or block.signature:
+                events.append(ReasoningDelta(_text(block.thinking), 0, _text(block.signature) or None))
+        elif block.type == "redacted_thinking":
+            events.append(ReasoningDelta(redacted=_text(block.data)))
+        elif block.type == "tool_use":
+            state.call, given = self._calls, bytes(block.input)
+            self._calls += 1
+            state.filled = given not in (b"", b"null", b"{}")
+            events.append(ToolCallDelta(state.call, given.decode() if state.filled else "", _text(block.id), _text(block.name)))
+        self.carried = self.carried or len(events) > before
+
+    def _say(self, text: str, events: list[Event]) -> None:
+        if text:
+            events.append(TextDelta(text))
+
+    def _delta(self, index: int, delta: wire.Delta, events: list[Event]) -> None:
+        before = len(events)
+        kind = delta.type
+        if kind == "text_delta":
+            self._say(_text(delta.text), events)
+        elif kind == "input_json_delta":
+            self._input(self._open.get(index), _text(delta.partial_json), events)
+        elif kind == "thinking_delta" and delta.thinking:
+            events.append(ReasoningDelta(_text(delta.thinking)))
+        elif kind == "signature_delta" and delta.signature:
+            events.append(ReasoningDelta(signature=_text(delta.signature)))
+        elif kind == "citations_delta":
+            events.append(Extra(NAME, "citation", bytes(delta.citation).decode()))
+        self.carried = self.carried or len(events) > before
+
+    def _input(self, state: _Open | None, piece: str, events: list[Event]) -> None:
+        if state is None or not piece:
+            return
+        if state.call is None:
+            state.pieces.append(piece)
+        else:
+            state.filled = state.filled or bool(piece.strip())
+            events.append(ToolCallDelta(state.call, piece))
+
+    def close(self, index: int, events: list[Event]) -> None:
+        """A block is over: a call without arguments has empty ones, a block of no common kind is whole now."""
+        state = self._open.pop(index, None)
+        if state is None:
+            return
+        if state.call is not None:
+            if not state.filled:
+                events.append(ToolCallDelta(state.call, "{}"))
+        elif state.kind not in ("text", "thinking", "redacted_thinking"):
+            events.append(Extra(NAME, "block", _whole(state)))
+            self.carried = True
+
+
+def _whole(state: _Open) -> str:
+    """A block with its input put together; as it began where the pieces are no JSON."""
+    try:
+        given = wire.decode_any("".join(state.pieces)) if state.pieces else None
+    except msgspec.DecodeError:
+        given = None
+    return (state.raw if given is None else wire.encode_json({**wire.decode_any(state.raw), "input": given})).decode()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+class StreamDecoder(StreamReader):
+    """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py)."""
+
+    name = NAME
+    __slots__ = ("_answer",)
+
+    def __init__(self) -> None:
+        self._answer = Answer()
+        super().__init__(self._answer)
+
+    def read(self, event: BlockEvent, events: list[Event]) -> int:
+        data = event.data or b""
+        if data == b"[DONE]":  # some servers end so, though this language has no such mark
+            if not self._answer.finished:
+                raise Cut("the backend's stream ended before its end")
+            return DONE
+        if event.name == b"error":
+            raise stated_error(_readable(data))
+        found = wire.decode_event(data)
+        if found.type == "error":
+            raise stated_error(wire.decode_any(data))
+        self._answer.take(found, events)
+        if found.type == "message_stop":
+            return DONE
+        return PASS if event.name == found.type.encode() else REWRITE
+
+    def rewrite(self, event: BlockEvent, raw: bytes) -> bytes:
+        """Under the name that its data has: this language's clients pass over events without one."""
+        data = event.data or b""
+        lines = [b"data: " + line + b"\n" for line in data.split(b"\n")]
+        return b"event: " + wire.decode_event(data).type.encode() + b"\n" + b"".join(lines) + b"\n"
+
+
+def _readable(data: bytes) -> Any:
+    try:
+        return wire.decode_any(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def decode_answer(body: bytes) -> Frame:
+    """A whole answer. Raises ProviderError: BadAnswer for what is none, the stated kind for an error under status 200."""
+    events: list[Event] = []
+    try:
+        message = wire.decode_message(body)
+        if message.type == "error" or message.error is not None:
+            raise stated_error(wire.decode_any(body))
+        if message.content is None:
+            raise BadAnswer("the backend's answer has no content")
+        answer = Answer()
+        answer.start(wire.Message(id=message.id, model=message.model), events)
+        for index, block in enumerate(message.content):
+            answer.open(index, bytes(block), events)
+            answer.close(index, events)
+        if message.stop_reason:
+            answer.finish(message.stop_reason, message.stop_sequence, events)
+        answer.meter(message.usage, events)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
+    return Frame(events=events, wire=body, dialect=NAME, whole=True)
