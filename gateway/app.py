@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +48,7 @@ from providers.types import Provider
 from providers.vendors import VENDORS
 
 log = structlog.get_logger("tollway.app")
+RETIRE_POLL_S = 1.0
 SURFACES = {"/v1/chat/completions": "openai_chat", "/v1/messages": "anthropic_messages"}  # path -> dialect it is served with
 COUNTING = {"/v1/messages/count_tokens": "anthropic_messages"}
 
@@ -60,6 +62,7 @@ class Application:
         self.decisions = decisions
         self.upstream = upstream
         self.in_flight: set[Exchange] = parts.pipeline.in_flight
+        self.retiring: set[asyncio.Task[None]] = set()  # closing what reloads replaced
         self.asgi: ASGIApp = cast(ASGIApp, litestar_app(parts))
 
     async def start(self) -> None:
@@ -74,12 +77,27 @@ class Application:
     async def reload(self, settings: Settings) -> None:
         """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
         catalog = build_catalog(settings, self.parts.snapshot.prices)
-        known, fresh = self.parts.settings, make_providers(settings, self.upstream)
-        kept = {one.name: one for one in known.backends}
+        old, fresh = self.parts.providers, make_providers(settings, self.upstream)
+        kept = {one.name: one for one in self.parts.settings.backends}
         for one in settings.backends:  # an unchanged backend keeps its connection to a local engine
             if kept.get(one.name) == one:
-                fresh[one.name] = self.parts.providers[one.name]
-        replace(self.parts, settings, catalog, fresh)
+                fresh[one.name] = old[one.name]
+        replaced = {name: provider for name, provider in old.items() if fresh.get(name) is not provider}
+        gone = {name: provider for name, provider in replaced.items() if name not in fresh}
+        replace(self.parts, settings, catalog, {**fresh, **gone})
+        task = asyncio.create_task(self._retire(set(self.in_flight), replaced))
+        self.retiring.add(task)
+        task.add_done_callback(self.retiring.discard)
+
+    async def _retire(self, before: set[Exchange], replaced: Mapping[str, Provider]) -> None:
+        """Close what a reload replaced once the last request that began before it has ended."""
+        while before & self.in_flight:  # noqa: ASYNC110 - a plain set: no request pays for an event
+            await asyncio.sleep(RETIRE_POLL_S)
+        named = self.parts.catalog.backends
+        self.parts.providers = {name: one for name, one in self.parts.providers.items() if name in named}
+        self.parts.pipeline.attempts.providers = self.parts.providers
+        for provider in replaced.values():
+            await provider.close()
 
     def begin_drain(self) -> None:
         """Not ready, and no new request is taken."""
@@ -87,6 +105,8 @@ class Application:
 
     async def finish(self) -> None:
         """After the last request: write what waits, give leases back, close."""
+        for task in self.retiring:
+            task.cancel()
         await self.ticker.stop()
         await self.parts.snapshot.stop()
         await self.parts.accounts.close()

@@ -11,6 +11,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -132,8 +133,9 @@ class Sink:
         text = "".join(self.lines)
         self.lines.clear()
         self.size = 0
-        self.stream.write(redact(text))
-        self.stream.flush()
+        with suppress(OSError):  # a closed terminal or pipe must not end the service
+            self.stream.write(redact(text))
+            self.stream.flush()
 
 
 def redact(text: str) -> str:

@@ -265,3 +265,19 @@ def test_the_supervisor_loads_next_to_nothing() -> None:
         "_distutils_hack",
     }
     assert {name for name in eval(done.stdout) if not name.startswith("_")} <= mine - {"rich"}
+
+
+def test_a_stream_survives_a_reload_that_drops_its_backend(tmp_path: Path) -> None:
+    slow = SCRIPTED.format(name="slow") + 'script = """\ntokens = 60\ntpot_s = 0.05\n"""\n'
+    with running(tmp_path, SCRIPTED.format(name="a") + slow + route("assistant", "a") + route("slow", "slow")) as gateway:
+        gateway.key("alpha")
+        stream = gateway.client().chat.completions.create(model="slow", messages=[{"role": "user", "content": "x"}], stream=True)
+        first = next(iter(stream))
+        assert first.choices
+        file = gateway.folder / "tollway.toml"
+        file.write_text(file.read_text().replace(route("slow", "slow"), "").replace(slow, ""))
+        os.kill(supervisor(gateway), signal.SIGHUP)
+        until(lambda: len(events(gateway, "reloaded")) >= 2)
+        rest = list(stream)
+        assert rest[-1].choices[0].finish_reason == "stop"
+        assert {m.id for m in gateway.client().models.list()} == {"assistant"}
