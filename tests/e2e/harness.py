@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -76,12 +78,26 @@ class Gateway:
             raise AssertionError(f"tollway {' '.join(args)} exited {done.returncode}: {done.stderr[-2000:]}")
         return done.stdout
 
+    def admin(self, method: str, path: str, body: Any) -> Any:
+        """A call of the admin API with the first admin key, which the first start printed."""
+        found = re.search(r"First admin key, shown this once: (\S+)", self.log)
+        assert found is not None, "no first admin key was printed"
+        status, answer, _ = self.call(method, path, json.dumps(body).encode(), found[1])
+        assert status < 300, answer
+        return json.loads(answer)
+
     def key(self, team: str = "alpha", *more: str) -> str:
-        """A new key of a team, which is made when it is not there."""
+        """A new key of a team, which is made when it is not there. more: options of `tollway keys add`."""
         if team not in self.keys:
-            self.cli("teams", "add", team)
-        self.keys[team] = self.cli("keys", "add", "--team", team, "--quiet", *more).strip()
+            self.admin("POST", "/admin/teams", {"name": team})
+        if more:
+            self.keys[team] = self.cli("keys", "add", "--team", team, "--quiet", *more).strip()
+        else:
+            self.keys[team] = self.admin("POST", "/admin/keys", {"team": team})["secret"]
         return self.keys[team]
+
+    def budget(self, usd: str, per: str = "month", team: str = "alpha", **more: str) -> None:
+        self.admin("PUT", "/admin/budgets", {"scope_kind": "team", "scope": team, "usd": usd, "per": per, **more})
 
     def client(self, key: str | None = None) -> openai.OpenAI:
         """The official client, one per key; `close` closes them."""

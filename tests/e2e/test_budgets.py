@@ -25,7 +25,7 @@ def test_g02_exactly_three_of_ten(storage: Storage, tmp_path: Path, workers: int
             tmp_path, config, server=f"workers = {workers}", database_url=storage.database_url, state=storage.state_dir
         ) as gateway:
             key = gateway.key("alpha")
-            gateway.cli("budgets", "set", "--team", "alpha", "--usd", "1.00", "--per", "month")
+            gateway.budget("1.00")
             time.sleep(2.2)  # every worker has polled the budget
 
             with ThreadPoolExecutor(10) as pool:
@@ -54,7 +54,7 @@ def test_g26_what_a_request_did_not_use_comes_back(storage: Storage, tmp_path: P
         )
         with running(tmp_path, config, database_url=storage.database_url, state=storage.state_dir) as gateway:
             key = gateway.key("alpha")
-            gateway.cli("budgets", "set", "--team", "alpha", "--usd", "0.31", "--per", "day", "--timezone", "Asia/Shanghai")
+            gateway.budget("0.31", "day", timezone="Asia/Shanghai")
             time.sleep(1.5)
             assert gateway.call("POST", "/v1/chat/completions", ASK.replace(b'"flat"', b'"gone"'), key)[0] == 503
             upstream.play(json_reply({"error": {"message": "broken"}}, 500))
