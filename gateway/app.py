@@ -30,6 +30,8 @@ from gateway.db.engine import make_engine
 from gateway.decision_log import DecisionLog
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
+from gateway.money.limits import Limits as RateLimits
+from gateway.money.limits_redis import RedisLimits
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
@@ -70,6 +72,7 @@ class Application:
         tokens.warm()
         self.parts.snapshot.start()
         await self.parts.store.start()
+        await self.parts.pipeline.limits.start()
         self.ticker.every("decisions", 1.0, self.decisions.flush)
         self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
@@ -116,6 +119,7 @@ class Application:
         await self.upstream.close()
         await self.parts.pipeline.flights.close()
         await self.parts.store.close()
+        await self.parts.pipeline.limits.close()
         self.parts.telemetry.tick()
         await self.parts.engine.dispose()
 
@@ -142,7 +146,16 @@ async def build(settings: Settings, worker_id: str) -> Application:
     providers = make_providers(settings, upstream)
     keyring = Keyring(load_secrets(settings), engine)
     accounts = await Accounts.open(engine, settings.money, state_dir / "journal")
-    snapshot = Snapshot(engine, keyring, accounts, max_age_s=settings.server.stale_keys_s, on_prices=lambda prices: reprice(parts, prices))
+    shared = RedisLimits(settings.storage.redis_url, settings.cache.redis_timeout_s) if settings.storage.redis_url else None
+    rates = RateLimits(shared, lambda: max(settings.server.workers, accounts.processes))
+    snapshot = Snapshot(
+        engine,
+        keyring,
+        accounts,
+        limiter=rates,
+        max_age_s=settings.server.stale_keys_s,
+        on_prices=lambda prices: reprice(parts, prices),
+    )
     telemetry = Telemetry(state_dir / "metrics", worker_id)
     router = Router(settings.routing)
     store = open_store(settings.cache, settings.storage.redis_url)
@@ -168,6 +181,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
             flights=flights,
             telemetry=telemetry,
             decisions=decisions,
+            limits=rates,
             caching=settings.cache.enabled,
             max_answer_bytes=settings.cache.max_answer_bytes,
         ),
@@ -260,5 +274,6 @@ def gauges(parts: Parts) -> dict[str, float]:
         "tollway_leased_nanousd": float(stats.leased_nanousd),
         "tollway_snapshot_age_seconds": parts.snapshot.age_s,
         "tollway_cache_degraded": float(parts.store.degraded),
+        "tollway_limits_degraded": float(parts.pipeline.limits.degraded),
         "tollway_clock_offset_seconds": stats.clock_offset_s,
     }

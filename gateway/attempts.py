@@ -69,7 +69,7 @@ class Attempts:
         raise refusal.error(self.over_budget_status)
 
     def _choose(self, x: Exchange) -> tuple[Backend, ...]:
-        """Steps 3 of the path: filter, predict, choose. Raises what the client is told when no backend is left."""
+        """Step 4 of the path: filter, predict, choose. Raises what the client is told when no backend is left."""
         now = time.monotonic()
         choice = self.router.plan(x.features, x.route, x.catalog, now, random.random())
         x.decision = choice.decision

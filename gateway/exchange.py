@@ -16,6 +16,7 @@ from gateway.cache.response import Entry
 from gateway.catalog import Backend, Catalog, Route
 from gateway.errors import GatewayError
 from gateway.money.budgets import Hold, Scope
+from gateway.money.limits import Ticket
 from gateway.money.records import AttemptEnd
 from gateway.routing.decision import Decision
 from gateway.routing.features import Features
@@ -115,6 +116,7 @@ class Exchange:
         "surface",
         "tag",
         "task",
+        "ticket",
     )
 
     def __init__(self, request_id: UUID, principal: Principal, request: Request, catalog: Catalog, features: Features) -> None:
@@ -132,6 +134,7 @@ class Exchange:
         self.surface = request.dialect
         self.tag = principal.tag
         self.hold: Hold | None = None
+        self.ticket: Ticket | None = None  # set where a rate limit applies
         self.ends: list[AttemptEnd] = []
         self.running: Attempt | None = None
         self.answered_by: Attempt | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Table, and_, case, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.auth import SCOPES, mint
@@ -101,7 +101,7 @@ async def add_team(engine: AsyncEngine, name: str, org: str = DEFAULT_ORG) -> Te
     """A new team; its organisation is made with the first one."""
     _check_name("team", name)
     _check_name("organisation", org)
-    async with _changing(engine) as (connection, now_us):
+    async with changing(engine) as (connection, now_us):
         taken = (await connection.execute(select(teams.c.deleted_at_us).where(teams.c.name == name))).one_or_none()
         if taken is not None:
             gone = "" if taken.deleted_at_us is None else " (deleted: its rows stay in the ledger, so its name stays taken)"
@@ -130,7 +130,7 @@ async def list_teams(engine: AsyncEngine) -> list[Team]:
 
 async def delete_team(engine: AsyncEngine, name: str) -> None:
     """Its keys stop working on every worker; its ledger stays."""
-    async with _changing(engine) as (connection, now_us):
+    async with changing(engine) as (connection, now_us):
         gone = await connection.execute(
             update(teams).where(teams.c.name == name, teams.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
         )
@@ -151,7 +151,7 @@ async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey) -> tuple[str,
     if len(new.name) > 200 or len(new.tag) > 64:
         raise InvalidRequest("A key's name has at most 200 characters, its tag 64.", param="name")
     minted = mint(secret)
-    async with _changing(engine) as (connection, now_us):
+    async with changing(engine) as (connection, now_us):
         team_id = await _team_id(connection, new.team)
         expires_at_us = None if new.expires is None else _future_us(new.expires, now_us)
         statement = insert(api_keys).values(
@@ -182,7 +182,7 @@ async def list_keys(engine: AsyncEngine, team: str | None = None) -> list[Key]:
 async def revoke_key(engine: AsyncEngine, public: str) -> Key:
     """End a key on every worker within about two seconds. public: its 12 characters, or the whole of it. Twice is harmless."""
     public = public.removeprefix("tw-")[:12]
-    async with _changing(engine) as (connection, now_us):
+    async with changing(engine) as (connection, now_us):
         ended = api_keys.c.public == public, api_keys.c.revoked_at_us.is_(None)
         await connection.execute(update(api_keys).where(*ended).values(revoked_at_us=now_us))
         row = (await connection.execute(_keys().where(api_keys.c.public == public))).one_or_none()
@@ -198,8 +198,8 @@ async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
     Its windows are opened by whoever first draws on them; one opened in mid-period starts with what the scope has spent in it so far.
     """
     _check_budget(new)
-    async with _changing(engine) as (connection, now_us):
-        scope_id = await _scope_id(connection, new.scope_kind, new.scope)
+    async with changing(engine) as (connection, now_us):
+        scope_id = await scope_id_of(connection, new.scope_kind, new.scope)
         same = and_(
             budgets.c.scope_kind == new.scope_kind,
             budgets.c.scope_id == scope_id,
@@ -232,7 +232,7 @@ async def list_budgets(engine: AsyncEngine) -> list[Budget]:
 
 async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
     """The limit is gone about two seconds later; requests that run settle into its window."""
-    async with _changing(engine) as (connection, now_us):
+    async with changing(engine) as (connection, now_us):
         ended = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
         if (await connection.execute(ended)).rowcount == 0:
             raise NotFound(f"There is no budget {budget_id}: `tollway budgets list` shows each with its number.", param="id")
@@ -240,7 +240,7 @@ async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
 
 # ---- inside ------------------------------------------------------------------------------------------------------------------------
 @asynccontextmanager
-async def _changing(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, int]]:
+async def changing(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, int]]:
     """A transaction that moves the version which workers poll, and the database's time in it."""
     async with engine.begin() as connection:
         await connection.execute(update(catalog_version).values(version=catalog_version.c.version + 1))
@@ -325,8 +325,8 @@ def _check_budget(new: NewBudget) -> None:
         raise InvalidRequest(f"timezone: {error}.", param="timezone") from error
 
 
-async def _scope_id(connection: AsyncConnection, kind: str, name: str) -> int:
-    """The id of what a budget is for."""
+async def scope_id_of(connection: AsyncConnection, kind: str, name: str) -> int:
+    """The id of what a budget or limit is for."""
     if kind == "team":
         return await _team_id(connection, name)
     if kind == "organisation":
@@ -335,7 +335,7 @@ async def _scope_id(connection: AsyncConnection, kind: str, name: str) -> int:
         name = name.removeprefix("tw-")[:12]
         statement = select(api_keys.c.id).where(api_keys.c.public == name, api_keys.c.revoked_at_us.is_(None))
     else:
-        raise InvalidRequest(f"There is no scope '{kind}': a budget is for an organisation, a team or a key.", param="scope_kind")
+        raise InvalidRequest(f"There is no scope '{kind}': use organisation, team or key.", param="scope_kind")
     found = (await connection.execute(statement)).scalar_one_or_none()
     if found is None:
         raise NotFound(f"There is no {kind} '{name}'.", param="scope")
@@ -349,7 +349,7 @@ async def _budgets(connection: AsyncConnection, now_us: int, which: ColumnElemen
         window.budget_id == budgets.c.id, window.starts_at_us <= now_us, or_(window.ends_at_us.is_(None), window.ends_at_us > now_us)
     )
     statement = (
-        select(budgets, window.spent, window.leased, _scope_name().label("scope"))
+        select(budgets, window.spent, window.leased, scope_name(budgets).label("scope"))
         .join(budget_windows, present, isouter=True)
         .where(which)
         .order_by(budgets.c.id)
@@ -367,14 +367,14 @@ async def _spent_so_far(connection: AsyncConnection, budget: Row[Any], now_us: i
     return int((await connection.execute(select(func.coalesce(func.sum(rollups.c.cost), 0)).where(*conditions))).scalar_one())
 
 
-def _scope_name() -> ColumnElement[str]:
-    """What a budget is for, as people call it."""
+def scope_name(table: Table) -> ColumnElement[str]:
+    """What a budget or limit is for, as people call it."""
     columns = {"organisation": organisations.c.name, "team": teams.c.name, "key": api_keys.c.public}
     names = {
-        kind: select(column).where(column.table.c.id == budgets.c.scope_id).correlate(budgets).scalar_subquery()
+        kind: select(column).where(column.table.c.id == table.c.scope_id).correlate(table).scalar_subquery()
         for kind, column in columns.items()
     }
-    return case(names, value=budgets.c.scope_kind)
+    return case(names, value=table.c.scope_kind)
 
 
 def _budget(row: Row[Any], now_us: int, spent: int) -> Budget:

@@ -1,11 +1,12 @@
 """THE request path, the order of its steps; read this first.
 
     admit     1 policy    route, allow-list, objectives from headers; a request that passes is *accepted* and gets one ledger row
-    frames    2 cache     hit or shared flight -> replay
-              3 route     filter -> predict -> choose            } attempts.py
-              4 attempts  reserve, journal, call, fail over      }
-              5 relay     frames to the surface, metered as they pass
-    settle    6           usage -> price -> journal, budgets, router, metrics, log: synchronous, once
+    frames    2 limits    requests, tokens and requests at once, where any are set: before the cache, whose hits count as requests
+              3 cache     hit or shared flight -> replay
+              4 route     filter -> predict -> choose            } attempts.py
+              5 attempts  reserve, journal, call, fail over      }
+              6 relay     frames to the surface, metered as they pass
+    settle    7           usage -> price -> journal, budgets, router, metrics, log: synchronous, once
 
 Knows no wire format (that is the surface's dialect) and no SQL.
 """
@@ -17,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from gateway import limiter
 from gateway.attempts import Attempts
 from gateway.auth import Principal
 from gateway.cache.flights import Flights, Subscription
@@ -27,6 +29,7 @@ from gateway.decision_log import DecisionLog
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound, OverBudget
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
+from gateway.money.limits import Limits
 from gateway.money.records import UsageRecord
 from gateway.routing.features import Features
 from gateway.telemetry import Telemetry
@@ -48,6 +51,7 @@ class Pipeline:
     flights: Flights
     telemetry: Telemetry
     decisions: DecisionLog
+    limits: Limits
     caching: bool
     max_answer_bytes: int
     in_flight: set[Exchange] = field(default_factory=set)
@@ -104,7 +108,9 @@ class Pipeline:
         )
 
     async def frames(self, x: Exchange, headers: Mapping[bytes, bytes]) -> AsyncGenerator[Frame, None]:
-        """Steps 2 to 5. Raises GatewayError before the first frame that carries an event; a Failed event comes after it."""
+        """Steps 2 to 6. Raises GatewayError before the first frame that carries an event; a Failed event comes after it."""
+        if self.limits.active:
+            await limiter.admit(self.limits, x)
         rules = policy(x.request, x.route, _text(headers.get(b"cache-control"))) if self.caching else Policy()
         name = key(x.request, x.principal.team_id, x.route.name, x.principal.models) if rules.read or rules.write else None
         if name is None:
@@ -191,6 +197,8 @@ class Pipeline:
         x.cost = self._spent(x)
         record = self._record(x, outcome, error)
         self.accounts.settle(x.hold, record)
+        if x.ticket is not None:
+            limiter.settle(self.limits, x, x.ticket)
         self.decisions.put(x)
         self.telemetry.request(x, record)
         return x.cost

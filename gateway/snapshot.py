@@ -1,4 +1,4 @@
-"""What a worker knows of keys, budgets and prices, reloaded whole within about a second of any change: one row is polled.
+"""What a worker knows of keys, budgets, rate limits and prices, reloaded whole within about a second of any change: one row is polled.
 
 On an error the old snapshot stays in force, up to its bounded age, and the error is counted. Knows no request.
 """
@@ -21,8 +21,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from gateway.auth import Keyring, live_keys, principal_from
 from gateway.catalog import Price
 from gateway.db.engine import reading
-from gateway.db.tables import budgets, catalog_version, price_book
+from gateway.db.tables import budgets, catalog_version, limits, price_book
 from gateway.money.budgets import BudgetRow
+from gateway.money.limits import LimitRow
 
 POLL_S = 1.0
 JITTER_S = 0.2  # so that the workers of a fleet do not ask at the same moment
@@ -35,6 +36,10 @@ log = structlog.get_logger("tollway.snapshot")
 
 class TakesBudgets(Protocol):
     def set_budgets(self, budgets: Sequence[BudgetRow]) -> None: ...
+
+
+class TakesLimits(Protocol):
+    def set_limits(self, rows: Sequence[LimitRow]) -> None: ...
 
 
 class Snapshot:
@@ -50,12 +55,14 @@ class Snapshot:
         keyring: Keyring,
         accounts: TakesBudgets,
         *,
+        limiter: TakesLimits | None = None,
         max_age_s: float = 3600.0,
         on_prices: Callable[[Prices], None] | None = None,
     ) -> None:
         self._engine = reading(engine)
         self._keyring = keyring
         self._accounts = accounts
+        self._limiter = limiter
         self._max_age_s = max_age_s
         self._on_prices = on_prices
         self._confirmed: float | None = None  # monotonic second of the last answer
@@ -98,10 +105,14 @@ class Snapshot:
         keys = dict(principal_from(row) for row in await connection.execute(live_keys()))
         rows = await connection.execute(select(budgets).where(budgets.c.deleted_at_us.is_(None)))
         live = [msgspec.convert(row, BudgetRow, from_attributes=True) for row in rows]
+        rows = await connection.execute(select(limits).where(limits.c.deleted_at_us.is_(None)).order_by(limits.c.id))
+        rates = [msgspec.convert(row, LimitRow, from_attributes=True) for row in rows]
         prices = await read_prices(connection)
         # nothing is awaited from here on: a request sees all of the old or all of the new
         self._keyring.replace(keys)
         self._accounts.set_budgets(live)
+        if self._limiter is not None:
+            self._limiter.set_limits(rates)
         self.prices = prices
         if self._on_prices is not None:
             self._on_prices(prices)

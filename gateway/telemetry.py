@@ -50,6 +50,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_leased_nanousd": ("gauge", "Budget money held by leases of the workers.", ()),
     "tollway_snapshot_age_seconds": ("gauge", "Since keys, budgets and prices were last known to be current.", ()),
     "tollway_cache_degraded": ("gauge", "1 while Redis is out of use.", ()),
+    "tollway_limits_degraded": ("gauge", "1 while rate limits are not shared because Redis is out of use.", ()),
     "tollway_clock_offset_seconds": ("gauge", "Database clock minus this machine's.", ()),
 }
 

@@ -29,7 +29,6 @@ WITHOUT_DOCSTRING = {"local_engine/__init__.py": "empty, so that importing the c
 # modules whose tests are elsewhere: where, and why
 WITHOUT_TEST = {
     "gateway/api/endpoint.py": ("e2e/test_chat.py", "means something only between a server and a client"),
-    "gateway/api/limits.py": ("e2e/test_chat.py", "two numbers and a flag of the endpoint"),
     "gateway/api/openapi.py": ("e2e/test_chat.py", "compared with the routes of the running app"),
     "gateway/api/plain.py": ("e2e/test_chat.py", "asks a part and encodes; run over real sockets"),
     "gateway/app.py": ("e2e/test_chat.py", "puts the parts together; every end-to-end test runs it"),
@@ -39,6 +38,7 @@ WITHOUT_TEST = {
     "gateway/decision_log.py": ("e2e/test_chat.py", "a queue into SQL, read back by explain"),
     "gateway/errors.py": ("test_docs.py", "declarations, compared with the documents"),
     "gateway/exchange.py": ("test_ticker.py", "the state of a request; decides nothing"),
+    "gateway/limiter.py": ("e2e/test_limits.py", "joins a request to the counts; what it says is what a client reads"),
     "gateway/parts.py": ("e2e/test_serve.py", "references, and the readiness that a server tells"),
     "gateway/pipeline.py": ("e2e/test_chat.py", "the order of the steps, from request to ledger row"),
     "local_engine/__main__.py": ("local_engine/test_offline.py", "hands over to server, offline use and fetch"),

@@ -1,4 +1,4 @@
-"""`/admin/…`: teams, keys, budgets and reports over HTTP, for keys with the admin scope. Checks the scope, decodes, calls people.py.
+"""`/admin/…`: teams, keys, budgets, limits and reports over HTTP, for keys with the admin scope. Checks, decodes, calls.
 
 Every handler stands inside one guarded router, so that a new one is closed until somebody opens it.
 """
@@ -18,7 +18,7 @@ from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import people
+from gateway import people, rates
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
@@ -82,6 +82,10 @@ class Keys(Struct, frozen=True):
     data: list[people.Key]
 
 
+class LimitList(Struct, frozen=True):
+    data: list[rates.Limit]
+
+
 class BudgetList(Struct, frozen=True):
     data: list[BudgetView]
 
@@ -98,7 +102,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
     router = Router(
         path="/admin",
         guards=[admins_only],
-        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), _spend(parts)],
+        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), *_limits(parts), _spend(parts)],
         exception_handlers={ValidationException: _invalid},
         tags=["admin"],
     )
@@ -162,6 +166,23 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
         await people.delete_budget(parts.engine, budget_id)
 
     return [list_budgets, set_budget, delete_budget]
+
+
+def _limits(parts: Admins) -> list[BaseRouteHandler]:
+    @get("/limits", summary="All rate limits")
+    async def list_limits(request: Request[Any, Any, Any]) -> LimitList:
+        _known(request, ())
+        return LimitList(await rates.list_limits(parts.engine))
+
+    @put("/limits", summary="Set or change the rate limits of a scope")
+    async def set_limit(data: Annotated[rates.NewLimit, Body()]) -> rates.Limit:
+        return await rates.set_limit(parts.engine, data)
+
+    @delete("/limits/{limit_id:int}", summary="Lift a rate limit")
+    async def delete_limit(limit_id: FromPath[int]) -> None:
+        await rates.delete_limit(parts.engine, limit_id)
+
+    return [list_limits, set_limit, delete_limit]
 
 
 def _spend(parts: Admins) -> BaseRouteHandler:

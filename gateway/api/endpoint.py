@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from litestar.types import HTTPScope, Receive, Scope, Send
 
-from gateway import errors
+from gateway import errors, limiter
 from gateway.api.limits import Limits
 from gateway.auth import Keyring, Principal
 from gateway.errors import GatewayError
@@ -219,6 +219,8 @@ class Reply:
         found.append((b"x-tollway-attempts", str(attempts).encode()))
         if x.request.dropped:
             found.append((b"x-tollway-dropped", ", ".join(x.request.dropped).encode()))
+        if x.ticket is not None:
+            found += limiter.headers(x.ticket)
         if with_cost:
             found.append((b"x-tollway-cost-usd", usd(cost).encode()))
         return found

@@ -33,6 +33,7 @@ app.command("gateway.cli.migrate:migrate", help="Bring the database to this prog
 app.command("gateway.cli.teams:app", name="teams", help="Teams: what a key belongs to and spend is accounted to.")
 app.command("gateway.cli.keys:app", name="keys", help="API keys of teams.")
 app.command("gateway.cli.budgets:app", name="budgets", help="Hard limits on spend, per key, team or organisation.")
+app.command("gateway.cli.limits:app", name="limits", help="Rate limits, per key, team or organisation.")
 app.command("gateway.cli.report:report", help="What was spent, by whom, on what.")
 app.command("gateway.cli.explain:explain", help="Why a request went to the backend it went to.")
 app.command("gateway.cli.models:app", name="models", help="Models on this machine, for backends of the vendor `local`.")

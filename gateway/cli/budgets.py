@@ -19,17 +19,17 @@ class Scope:
     """Exactly one of them."""
 
     team: str = ""
-    "A team's budget."
+    "A team's."
     key: str = ""
     "A key's, by its 12 public characters."
     org: str = ""
     "An organisation's."
 
-    def one(self) -> tuple[str, str]:
+    def one(self, what: str = "a budget") -> tuple[str, str]:
         """(scope_kind, name)"""
         named = [(kind, name) for kind, name in (("team", self.team), ("key", self.key), ("organisation", self.org)) if name]
         if len(named) != 1:
-            fail("a budget is for one of --team, --key and --org")
+            fail(f"{what} is for one of --team, --key and --org")
         return named[0]
 
 

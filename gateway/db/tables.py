@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0001"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0002"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -120,6 +120,21 @@ budgets = Table(
     Column("limit_nanousd", BigInteger, nullable=False),
     Column("override_nanousd", BigInteger),
     Column("override_until_us", BigInteger),
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("deleted_at_us", BigInteger),
+    Index(None, "scope_kind", "scope_id"),
+)
+
+limits = Table(
+    "limits",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("scope_kind", Text, nullable=False),  # organisation | team | key
+    Column("scope_id", BigInteger, nullable=False),
+    Column("model", Text),  # NULL = every route
+    Column("rpm", BigInteger),  # NULL = not limited, as below
+    Column("tpm", BigInteger),
+    Column("parallel", BigInteger),
     Column("created_at_us", BigInteger, nullable=False),
     Column("deleted_at_us", BigInteger),
     Index(None, "scope_kind", "scope_id"),

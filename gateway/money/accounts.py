@@ -93,6 +93,11 @@ class Accounts:
     def process_id(self) -> UUID:
         return self._syncer.process_id
 
+    @property
+    def processes(self) -> int:
+        """Gateway processes that live, this one included, as the last sync saw them."""
+        return self._syncer.processes
+
     def now_us(self) -> int:
         """Microseconds since 1970 by the database's clock."""
         return self._syncer.clock() + self._syncer.offset_us

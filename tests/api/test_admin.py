@@ -35,6 +35,9 @@ CALLS = [
     ("GET", "/admin/budgets"),
     ("PUT", "/admin/budgets"),
     ("DELETE", "/admin/budgets/1"),
+    ("GET", "/admin/limits"),
+    ("PUT", "/admin/limits"),
+    ("DELETE", "/admin/limits/1"),
     ("GET", "/admin/reports/spend"),
 ]
 
@@ -126,6 +129,15 @@ async def test_budgets(ops: Admin) -> None:
     assert (await ops.call("GET", "/admin/budgets"))[1] == {"data": []}
 
 
+async def test_limits(ops: Admin) -> None:
+    status, made = await ops.call("PUT", "/admin/limits", {"scope_kind": "team", "scope": "ops", "rpm": 60, "model": "assistant"})
+    wanted = {"id": made["id"], "scope_kind": "team", "scope": "ops", "model": "assistant", "rpm": 60, "tpm": None, "parallel": None}
+    assert (status, made) == (200, wanted)
+    assert (await ops.call("GET", "/admin/limits"))[1] == {"data": [wanted]}
+    assert (await ops.call("DELETE", f"/admin/limits/{made['id']}"))[0] == 204
+    assert (await ops.call("DELETE", f"/admin/limits/{made['id']}"))[0] == 404
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "param"),
     [
@@ -140,6 +152,8 @@ async def test_budgets(ops: Admin) -> None:
         ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "many", "per": "day"}, "usd"),
         ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "1", "per": "fortnight"}, "per"),
         ("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "1", "per": "day", "rpm": 5}, "rpm"),
+        ("PUT", "/admin/limits", {"scope_kind": "team", "scope": "ops"}, "rpm"),
+        ("PUT", "/admin/limits", {"scope_kind": "team", "scope": "ops", "rpm": "many"}, "rpm"),
         ("GET", "/admin/budgets?team=ops", None, "team"),
         ("GET", "/admin/reports/spend?by=colour", None, "by"),
         ("GET", "/admin/reports/spend?form=csv", None, "form"),
