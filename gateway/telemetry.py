@@ -65,6 +65,7 @@ COMBINED: dict[str, Callable[[float, float], float]] = {
     "tollway_ledger_lag_seconds": max,
     "tollway_snapshot_age_seconds": max,
     "tollway_cache_degraded": max,
+    "tollway_limits_degraded": max,
     "tollway_clock_offset_seconds": lambda a, b: max(a, b, key=abs),
 }
 
