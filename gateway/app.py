@@ -65,7 +65,8 @@ class Application:
         self.upstream = upstream
         self.in_flight: set[Exchange] = parts.pipeline.in_flight
         self.retiring: set[asyncio.Task[None]] = set()  # closing what reloads replaced
-        self.asgi: ASGIApp = cast(ASGIApp, litestar_app(parts))
+        self.litestar = litestar_app(parts)
+        self.asgi: ASGIApp = cast(ASGIApp, self.litestar)
 
     async def start(self) -> None:
         """Begin to poll, tick and write. Call once, on the loop that serves."""

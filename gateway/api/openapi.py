@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar import Litestar, post
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import JSONBody
 from msgspec import Struct
 
 
@@ -60,7 +61,7 @@ class ChatAnswer(Struct):
 
 
 @post("/v1/chat/completions", status_code=200, summary="Chat completions, whole or streamed")
-async def chat(data: ChatRequest) -> ChatAnswer:
+async def chat(data: JSONBody[ChatRequest]) -> ChatAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
@@ -122,12 +123,12 @@ class CountAnswer(Struct):
 
 
 @post("/v1/messages", status_code=200, summary="Anthropic messages, whole or streamed")
-async def messages(data: MessagesRequest) -> MessagesAnswer:
+async def messages(data: JSONBody[MessagesRequest]) -> MessagesAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
 @post("/v1/messages/count_tokens", status_code=200, summary="The input tokens of a messages request, estimated")
-async def count_tokens(data: CountRequest) -> CountAnswer:
+async def count_tokens(data: JSONBody[CountRequest]) -> CountAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
