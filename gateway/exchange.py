@@ -16,6 +16,7 @@ from gateway.cache.response import Entry
 from gateway.catalog import Backend, Catalog, Route
 from gateway.errors import GatewayError
 from gateway.money.budgets import Hold, Scope
+from gateway.money.ledger import FOREIGN_CHARACTERS
 from gateway.money.limits import Ticket
 from gateway.money.records import AttemptEnd
 from gateway.routing.decision import Decision
@@ -57,7 +58,7 @@ class Meter:
             elif isinstance(event, Finished):
                 carries = self.finished = True
             elif isinstance(event, Started):
-                self.provider_id = event.id
+                self.provider_id = event.id[:FOREIGN_CHARACTERS]
                 self.model = event.model
         if carries:
             self.last_at = now

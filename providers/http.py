@@ -400,4 +400,6 @@ def _reason(error: Exception) -> str:
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
+    """What happened, without the address, which may hold a credential, and without the backend's bytes: clients read this."""
+    code = getattr(error, "errno", None)
+    return os.strerror(code) if code is not None and code > 0 else type(error).__name__

@@ -16,7 +16,7 @@ from providers.types import Usage
 
 BUCKET_US = 900_000_000  # a quarter of an hour: every zone's midnight lies on one
 BINS_PER_DOUBLING = 4
-FOREIGN_CHARACTERS = 256  # of a vendor's id or a client's tag
+FOREIGN_CHARACTERS = 256  # of a vendor's id or code, or a client's tag
 LAST_BIN = 96  # 2^24 ms, four hours and a half
 
 CLASSES = (
@@ -109,7 +109,7 @@ def usage_row(record: UsageRecord, uid: Callable[[UUID], Any], process: Any) -> 
         record.surface,
         clean(record.tag),
         clean(record.provider_id),
-        record.error,
+        clean(record.error),
         record.outcome,
         record.status,
         record.cost,
@@ -133,7 +133,7 @@ def attempt_row(end: AttemptEnd, uid: Callable[[UUID], Any]) -> Row:
         end.vendor,
         end.model,
         end.price_id,
-        end.error,
+        clean(end.error),
         clean(end.provider_id),
         end.outcome,
         end.status,

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
 from providers.errors import ProviderError
 from providers.types import Frame, Message, Parameters, Request, Target, Tool
+
+# what decoding foreign bytes may raise: no JSON, the wrong shape, no UTF-8, nested beyond reading
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class DecodeError(Exception):

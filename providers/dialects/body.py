@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 
 from providers.dialects.base import DecodeError
 
+MAX_TOKENS = 1_000_000_000  # of one choice; far above any model, and its worst case at any price is a number that a ledger holds
 MAX_DEPTH = 32  # of configuration objects that are searched for steering names
 MAX_CONFIGURATION_BYTES = 1024 * 1024  # of one such object
 
@@ -85,6 +86,8 @@ def read_fields(body: bytes) -> dict[str, Raw]:
         fields = _fields(body)
     except msgspec.ValidationError:
         raise DecodeError("The body must be a JSON object with at least `model` and `messages`.", code="invalid_json") from None
+    except RecursionError:
+        raise DecodeError("The body is nested too deeply to be read; send it flatter.", code="invalid_json") from None
     except msgspec.DecodeError as fault:
         raise DecodeError(f"The body cannot be read as JSON: {fault}. Send one JSON object in UTF-8.", code="invalid_json") from None
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """What a backend's error is, by its status and words: one table of wordings for all dialects, each of which reads its own shapes.
 
 A refused credential is told in our own words, since vendors repeat keys in theirs; other texts are kept, bounded and with anything
-that looks like a key taken out. Knows no wire format.
+that is or looks like a key taken out; codes and names of parameters are kept where they look like such. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from providers import signers
+from providers.dialects.base import UNREADABLE
 from providers.errors import (
     BadAnswer,
     ContentFiltered,
@@ -30,6 +32,8 @@ from providers.errors import (
 from providers.retry_after import retry_after_s
 
 MAX_MESSAGE = 500  # characters of a vendor's text that go on
+MAX_NAME = 64  # of a code
+MAX_PARAM = 128  # of a parameter's path
 
 _CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "too_many_prompt_tokens", "too_many_tokens"}
 _CONTEXT = re.compile(
@@ -64,6 +68,9 @@ _SECRET = re.compile(
     r"|((?:api[-_ ]?key|token|secret|key)\s*[=:]\s*)[^\s&,;\"']+"
 )
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
+_PARAM = re.compile(r"[A-Za-z0-9_$][\w.$\[\]'\"-]*", re.ASCII)
+
 _UNAUTHORIZED = "The backend refused the gateway's credential. Whoever operates the gateway must check the backend's api_key."
 
 
@@ -87,7 +94,7 @@ def http_error(read_body: Callable[[Any], Stated], status: int, headers: Mapping
         return BadAnswer(f"the backend answered with status {status}, which is not followed")
     try:
         said = read_body(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         said = Stated(message="" if body.lstrip()[:1] == b"<" else body[:MAX_MESSAGE].decode("utf-8", "replace"))
     error = classify(status, said)
     error.answered = True
@@ -121,23 +128,43 @@ def _by_status(status: int, said: Stated) -> ProviderError:
         return Unsupported(
             _told(said, "The backend does not know the model or the path."),
             status=404,
-            code=said.code or "model_not_found",
-            param=said.param,
+            code=_code(said) or "model_not_found",
+            param=_param(said),
         )
     if status in (405, 413, 501) or said.named(_UNSUPPORTED_CODES):
-        return Unsupported(_told(said, "The backend cannot carry this request."), status=400 if status > 499 else status, param=said.param)
+        return Unsupported(
+            _told(said, "The backend cannot carry this request."), status=400 if status > 499 else status, param=_param(said)
+        )
     if status == 503 or said.named({"overloaded_error"}):
         return Unavailable(_told(said, "The backend is overloaded or not ready."))
     if status >= 500:
         if _CLIENTS_OWN.search(said.message):  # some servers answer 500 for a request that they cannot carry
-            return Unsupported(_told(said, ""), status=400, param=said.param)
+            return Unsupported(_told(said, ""), status=400, param=_param(said))
         return ServerFailed(_told(said, f"The backend failed with status {status}."), status=status)
     return Rejected(
-        _told(said, f"The backend refused the request with status {status}."), status=status, code=said.code or None, param=said.param
+        _told(said, f"The backend refused the request with status {status}."), status=status, code=_code(said), param=_param(said)
     )
 
 
 def _told(said: Stated, default: str) -> str:
     """The vendor's words without secrets, bounded; ours where there are none."""
-    text = _SECRET.sub(lambda match: (match.group(1) or "") + "[redacted]", said.message.strip())
-    return text[:MAX_MESSAGE] or default
+    return _redacted(said.message.strip())[:MAX_MESSAGE] or default
+
+
+def _redacted(text: str) -> str:
+    for secret in signers.secrets():
+        text = text.replace(secret, "[redacted]")
+    return _SECRET.sub(lambda match: (match.group(1) or "") + "[redacted]", text)
+
+
+def _code(said: Stated) -> str | None:
+    """The vendor's code, where it is one: it becomes a metric's label and a column of the ledger."""
+    code = said.code
+    return code if len(code) <= MAX_NAME and _NAME.fullmatch(code) and _redacted(code) == code else None
+
+
+def _param(said: Stated) -> str | None:
+    param = said.param
+    if param is None or len(param) > MAX_PARAM or _PARAM.fullmatch(param) is None:
+        return None
+    return param if _redacted(param) == param else None

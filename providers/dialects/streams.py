@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
+from providers.dialects.base import UNREADABLE
 from providers.errors import BadAnswer, Cut, ProviderError
 from providers.sse import Block, Event, EventTooLarge, Parser
 from providers.types import Event as AnswerEvent
@@ -109,7 +108,7 @@ class StreamReader:
             return PASS if event.plain else LEAVE
         try:
             return self.read(event, events)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             self._bad += 1
             if self._bad > MAX_BAD_EVENTS:
                 raise BadAnswer(f"the backend's stream has more than {MAX_BAD_EVENTS} unreadable events") from None

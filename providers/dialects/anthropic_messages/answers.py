@@ -11,6 +11,7 @@ import msgspec
 
 from providers.dialects.anthropic_messages import wire
 from providers.dialects.anthropic_messages.errors import stated_error
+from providers.dialects.base import UNREADABLE
 from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader
 from providers.errors import BadAnswer, Cut
 from providers.sse import Event as BlockEvent
@@ -187,7 +188,7 @@ class StreamDecoder(StreamReader):
 def _readable(data: bytes) -> Any:
     try:
         return wire.decode_any(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -208,6 +209,6 @@ def decode_answer(body: bytes) -> Frame:
         if message.stop_reason:
             answer.finish(message.stop_reason, message.stop_sequence, events)
         answer.meter(message.usage, events)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     return Frame(events=events, wire=body, dialect=NAME, whole=True)

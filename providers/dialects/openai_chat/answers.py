@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from providers.dialects.base import UNREADABLE
 from providers.dialects.openai_chat import wire
 from providers.dialects.openai_chat.errors import stated_error
 from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader
@@ -195,7 +194,7 @@ class StreamDecoder(StreamReader):
             return DONE
         try:
             chunk = wire.decode_chunk(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             if event.name == b"error":
                 raise stated_error(None) from None
             raise
@@ -230,7 +229,7 @@ def decode_answer(body: bytes) -> Frame:
     """A whole answer. Raises ProviderError: BadAnswer for what is none, the stated kind for an error under status 200."""
     try:
         answer = wire.decode_whole(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except UNREADABLE as fault:
         raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     if answer.error is not None:
         raise stated_error(wire.decode_any(body))

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from providers.dialects.body import Field
+from providers.dialects.body import MAX_TOKENS, Field
 
 
 def _check(kind: Any) -> Any:
     return msgspec.json.Decoder(kind).decode
 
 
-_positive = _check(Annotated[int, Meta(ge=1)] | None)
+_tokens = _check(Annotated[int, Meta(ge=1, le=MAX_TOKENS)] | None)
 _bool = _check(bool | None)
 _text = _check(str | None)
 _object = _check(dict[str, Raw] | None)
@@ -29,8 +29,8 @@ FIELDS: Mapping[str, Field] = {
     "messages": Field(None, "a list of at least one message", data=True),
     "stream": Field(_bool, "true or false"),
     "stream_options": Field(_object, 'an object such as {"include_usage": true}'),
-    "max_tokens": Field(_positive, "a whole number of at least 1"),
-    "max_completion_tokens": Field(_positive, "a whole number of at least 1"),
+    "max_tokens": Field(_tokens, f"a whole number from 1 to {MAX_TOKENS}"),
+    "max_completion_tokens": Field(_tokens, f"a whole number from 1 to {MAX_TOKENS}"),
     "temperature": Field(_check(Annotated[float, Meta(ge=0, le=2)] | None), "a number from 0 to 2", default=1),
     "top_p": Field(_check(Annotated[float, Meta(ge=0, le=1)] | None), "a number from 0 to 1", default=1),
     "n": Field(_check(Annotated[int, Meta(ge=1, le=128)] | None), "a whole number from 1 to 128", default=1),

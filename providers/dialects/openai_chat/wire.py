@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from providers.types import Usage
 
-MAX_COUNT = 1_000_000_000  # tokens; a larger count is a vendor's mistake
+MAX_COUNT = 1_000_000_000  # tokens, or USD; a larger count is a vendor's mistake
+NANO = 1_000_000_000
 
 
 class Function(Struct, gc=False):
@@ -210,7 +211,7 @@ def _cache_writes(wire: Mapping[str, Any], inner: Mapping[str, Any]) -> tuple[in
 def _stated(wire: Mapping[str, Any], cost: Any) -> int | None:
     """The vendor's own figure in nano-USD."""
     ticks = wire.get("cost_in_usd_ticks")
-    if type(ticks) is int and ticks >= 0:
+    if type(ticks) is int and 0 <= ticks <= MAX_COUNT * NANO * 10:
         return ticks // 10
     value = wire.get("cost")
     if isinstance(value, dict):
@@ -218,7 +219,7 @@ def _stated(wire: Mapping[str, Any], cost: Any) -> int | None:
     if value is None:
         value = _members(cost).get("usd")
     if type(value) is int or isinstance(value, Decimal):
-        return int(Decimal(value) * 1_000_000_000) if 0 <= value <= MAX_COUNT else None
+        return int(Decimal(value) * NANO) if 0 <= value <= MAX_COUNT else None
     return None
 
 

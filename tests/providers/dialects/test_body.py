@@ -30,6 +30,8 @@ def asked(**members: Any) -> Any:
         (b'{"model":"m","messages":[{"role":"user","content":"\xff"}]}', "UTF-8 (byte 51)"),
         (b'{"model":"m","\xff":1}', "UTF-8"),
         (b'{"model":"m","messages":[{"role":"user","content":"\\ud800"}]}', "JSON"),
+        (b'{"model":"m","messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "too deeply"),
+        (b'{"model":"m","messages":[],"metadata":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}", "too deeply"),
     ],
 )
 def test_bodies_that_are_no_json_object(raw, says):

@@ -10,6 +10,7 @@ import pytest
 from providers.dialects.classify import MAX_MESSAGE, Stated, classify
 from providers.dialects.openai_chat.errors import http_error
 from providers.errors import ContextTooLong, ProviderError, Rejected
+from providers.signers import conceal
 
 
 def kind(status: int, body: Any) -> ProviderError:
@@ -46,3 +47,28 @@ def test_g19_a_refused_credential_is_told_in_our_words():
 def test_long_texts_are_bounded():
     assert len(kind(400, error("x" * 10_000)).message) == MAX_MESSAGE
     assert len(kind(500, b"x" * 10_000).message) <= MAX_MESSAGE
+
+
+def named(code: str, param: str) -> ProviderError:
+    return kind(400, {"error": {"message": "no", "code": code, "param": param}})
+
+
+def test_codes_and_parameters_go_on():
+    told = named("unsupported.value-2", "messages[0].content['x']")
+    assert (told.code, told.param) == ("unsupported.value-2", "messages[0].content['x']")
+    assert kind(404, {"error": {"message": "no", "code": "model_decommissioned"}}).code == "model_decommissioned"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "x" * 5000, "two words", "sk-verysecret0123456789", "\n"])
+def test_what_is_no_code_or_parameter_does_not_go_on(text):
+    """A code becomes a metric's label and a column of the ledger."""
+    told = named(text, text)
+    assert (told.code, told.param) == ("invalid_request_error", None)
+    assert kind(404, {"error": {"message": "no", "code": text}}).code == "model_not_found"
+
+
+def test_g19_a_credential_of_any_form_does_not_go_on():
+    secret = "0f3c9a77d2e14b6688aa"
+    conceal(secret)
+    told = kind(400, {"error": {"message": f"what is {secret}?", "code": secret, "param": secret}})
+    assert secret not in f"{told.message} {told.code} {told.param}"

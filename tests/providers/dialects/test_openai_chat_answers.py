@@ -418,3 +418,18 @@ def test_no_bytes_break_the_decoder_in_another_way_than_by_its_errors(data):
     except ProviderError:
         pass
     assert decoder.done
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def test_an_event_nested_beyond_reading_is_left_out():
+    deep = b'data: {"choices":[{"index":0,"delta":{"content":"x","odd":' + DEEP + b"}}]}\n\n"
+    frame = run(chunk({"content": "a"}), deep, chunk({"content": "b"}, "stop"), DONE)
+    assert text_of(frame) == "ab"
+    assert not any(isinstance(e, Failed) for e in frame.events)
+
+
+def test_a_whole_answer_nested_beyond_reading_is_a_bad_answer():
+    with pytest.raises(BadAnswer):
+        decode_answer(b'{"choices":[{"index":0,"message":{"content":' + DEEP + b"}}]}")

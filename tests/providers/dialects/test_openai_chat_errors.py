@@ -157,3 +157,7 @@ def test_our_own_errors_have_openais_shape():
     assert event.startswith(b"data: ")
     assert event.endswith(b"\n\n")
     assert json.loads(event[6:]) == expected
+
+
+def test_a_body_nested_beyond_reading_leaves_the_status():
+    assert type(kind(500, b'{"error":' + b"[" * 100_000 + b"]" * 100_000 + b"}")) is ServerFailed

@@ -130,3 +130,10 @@ def test_to_the_wire_and_back(usage):
     wire = msgspec.json.decode(msgspec.json.encode(usage_to_wire(usage)))
     assert wire["total_tokens"] == usage.prompt_tokens + usage.completion_tokens
     assert usage_from_wire(wire) == usage
+
+
+@pytest.mark.parametrize("ticks", [10**25, -1, "5", True])
+def test_a_stated_cost_that_no_ledger_could_hold_is_not_taken(ticks):
+    found = usage_from_wire(counts(1, 2, cost_in_usd_ticks=ticks))
+    assert found == Usage(input=1, output=2)
+    assert usage_from_wire(counts(1, 2, cost_in_usd_ticks=50)) == Usage(input=1, output=2, stated_nanousd=5)
