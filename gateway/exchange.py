@@ -101,6 +101,7 @@ class Exchange:
         "id",
         "keep_alive",
         "last_sent",
+        "leading",
         "left",
         "outcome",
         "principal",
@@ -147,7 +148,8 @@ class Exchange:
         self.outcome = ""
         self.cost: int | None = 0
         self.error: GatewayError | None = None
-        self.left = False  # its client is gone while others share its upstream call
+        self.leading = False  # the shared upstream call that it started is under way
+        self.left = False  # its client is gone while others share that call, which settles it
         self.task: asyncio.Task[Any] | None = None
         self.cancel_reason = ""
         self.sending_since = 0.0  # monotonic; 0 = not inside send

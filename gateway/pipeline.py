@@ -125,8 +125,10 @@ class Pipeline:
                 for frame in entry.replay():
                     yield frame
                 return
-            x.sharing, leads = self.flights.join(name, lambda: self._lead(x, name))
-            x.cache_status = "miss" if leads else "shared"
+            # a call ends with its leader's deadline: only requests with the same one share it
+            flight = name if x.features.deadline_ms is None else name + b" %r" % x.features.deadline_ms
+            x.sharing, leads = self.flights.join(flight, lambda: self._lead(x, name))
+            x.leading, x.cache_status = leads, "miss" if leads else "shared"
             source = self._shared(x, name, x.sharing, leads)
         async with aclosing(source):
             async for frame in source:
@@ -156,13 +158,14 @@ class Pipeline:
             async with aclosing(self._recorded(x, name)) as source:
                 async for frame in source:
                     yield frame
-            outcome = "completed"
+            outcome, x.error = "completed", None
         except GatewayError as error:
             outcome, x.error = "failed", error
             raise
         finally:
+            x.leading = False
             if x.left:
-                self.settle(x, outcome)
+                self.settle(x, "failed" if x.error is not None else outcome)
                 self.in_flight.discard(x)
 
     async def _recorded(self, x: Exchange, name: bytes) -> AsyncGenerator[Frame, None]:
@@ -177,10 +180,13 @@ class Pipeline:
         if entry is not None:
             self.store.put(name, entry, x.route.cache_ttl_s)
 
-    def leave(self, x: Exchange) -> bool:
-        """The client of a flight's leader is gone: True when others still wait, so that the call goes on and is settled by the flight."""
-        if x.cache_status == "miss" and not x.outcome and x.sharing is not None and not x.sharing.alone:
-            x.left = True
+    def leave(self, x: Exchange, error: GatewayError | None) -> bool:
+        """The answer to a flight's leader is over: True when its call is under way for others, so that the flight settles it.
+
+        error: what its client is told, which the row says too if the call comes to nothing.
+        """
+        if x.leading and not x.outcome and x.sharing is not None and not x.sharing.alone:
+            x.left, x.error = True, error
         return x.left
 
     def settle(self, x: Exchange, outcome: str, error: GatewayError | None = None) -> int | None:

@@ -135,11 +135,10 @@ class Endpoint:
             self.telemetry.fault(str(x.id), fault)
         finally:
             watch.close()
-            if not self.pipeline.leave(x):
-                self.pipeline.settle(x, outcome, error)
+            cost = None if self.pipeline.leave(x, error) else self.pipeline.settle(x, outcome, error)
             try:
                 if error is not None and x.cancel_reason not in ("client", "stalled"):
-                    await reply.fail(error, self.pipeline.settle(x, outcome, error))
+                    await reply.fail(error, cost)
             finally:
                 x.keep_alive = None
                 await frames.aclose()

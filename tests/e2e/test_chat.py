@@ -274,6 +274,40 @@ def test_the_leader_of_a_shared_call_may_leave(gateway: Gateway, primary: FakeUp
     assert len(primary.requests) == 1
 
 
+def in_flight(gateway: Gateway) -> float:
+    text = gateway.get("/metrics")[1].decode()
+    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("tollway_in_flight "))
+
+
+def together(gateway: Gateway, body: dict[str, Any], *headers: dict[str, str], apart_s: float = 0.2) -> list[tuple[int, bytes]]:
+    """One request per headers, each sent while those before it run; their status and body."""
+
+    def one(n: int) -> tuple[int, bytes]:
+        time.sleep(n * apart_s)
+        raw = json.dumps(body).encode()
+        return gateway.call("POST", "/v1/chat/completions", raw, gateway.keys["alpha"], headers[n])[:2]
+
+    with ThreadPoolExecutor(len(headers)) as pool:
+        return list(pool.map(one, range(len(headers))))
+
+
+def test_a_shared_call_that_fails_leaves_nobody_behind(gateway: Gateway, primary: FakeUpstream) -> None:
+    primary.play(json_reply({"error": {"message": "no"}}, 400, delay_s=0.6))
+    ask = {"model": "single", "messages": [{"role": "user", "content": "fails for all"}], "temperature": 0}
+    assert [status for status, _ in together(gateway, ask, {}, {}, {}, apart_s=0.1)] == [400] * 3
+    assert len(primary.requests) == 1
+    assert in_flight(gateway) == 0
+
+
+def test_a_deadline_ends_no_call_of_others(gateway: Gateway, primary: FakeUpstream) -> None:
+    primary.play(json_reply(chat_answer("in time", usage=(10, 2)), delay_s=1.2))
+    ask = {"model": "single", "messages": [{"role": "user", "content": "in a hurry"}], "temperature": 0}
+    hurried, patient = together(gateway, ask, {"x-tollway-deadline-ms": "500"}, {})
+    assert hurried[0] == 504
+    assert patient[0] == 200 and b"in time" in patient[1]
+    assert in_flight(gateway) == 0
+
+
 BAD: list[tuple[str, bytes, int, str | None]] = [
     ("malformed", b'{"model": "single", ', 400, None),
     ("not utf-8", b'{"model": "single", "messages": [{"role": "user", "content": "\xff"}]}', 400, None),
