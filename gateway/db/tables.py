@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0002"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0003"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -245,6 +245,14 @@ adjustments = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Index(None, "window_id"),
     Index(None, "usage_id"),
+)
+
+# one row: what the ledger no longer holds
+retention = Table(
+    "retention",
+    metadata,
+    Column("id", SmallInteger, primary_key=True),
+    Column("pruned_until_us", BigInteger, nullable=False),  # rows before it are gone; the roll-ups of their time stay
 )
 
 ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")

@@ -1,11 +1,14 @@
-"""Makes the roll-ups anew from the ledger, quarter by quarter of an hour, while gateways write. Knows no report."""
+"""Makes the roll-ups anew from the ledger, quarter by quarter of an hour, while gateways write; reads the ledger for who checks it.
+
+Knows no report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -13,6 +16,7 @@ from gateway.db.engine import reading
 from gateway.db.tables import adjustments, attempts, latency_rollups, rollups, usage
 from gateway.money.ledger import BUCKET_US, CLASSES, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
 from gateway.money.records import AttemptEnd, UsageRecord
+from gateway.money.retention import pruned_until
 from providers.types import Usage
 
 PAGE = 2000  # ledger rows read at once
@@ -29,6 +33,8 @@ async def rebuild(engine: AsyncEngine, since_us: int | None = None, until_us: in
     """
     first, last = await _edges(engine)
     start = first if since_us is None else max(first, since_us - since_us % BUCKET_US)
+    async with reading(engine).connect() as connection:
+        start = max(start, await pruned_until(connection))  # of what was pruned the roll-ups are all that is left
     stop = last if until_us is None else min(last, until_us)
     filled = 0
     for bucket_us in range(start, stop, BUCKET_US):
@@ -65,8 +71,30 @@ async def _rebuild_bucket(connection: AsyncConnection, bucket_us: int) -> int:
 
 
 async def _add_rows(connection: AsyncConnection, rollup: Rollup, bucket_us: int) -> int:
-    """Every ledger row of the bucket with its attempts and later corrections, page by page in the order of ids."""
+    """Every ledger row of the bucket with its attempts and later corrections."""
     count = 0
+    async for page in pages(connection, bucket_us):
+        page.add_to(rollup)
+        count += len(page.rows)
+    return count
+
+
+class Page(Struct, frozen=True):
+    """Some ledger rows of one quarter of an hour. corrections: (usage id, nano-USD) of adjustments to them."""
+
+    rows: Sequence[Mapping[Any, Any]]
+    records: dict[UUID, UsageRecord]
+    corrections: list[tuple[UUID, int]]
+
+    def add_to(self, rollup: Rollup) -> None:
+        for record in self.records.values():
+            rollup.add(record)
+        for usage_id, delta in self.corrections:
+            rollup.adjust(self.records[usage_id], delta)
+
+
+async def pages(connection: AsyncConnection, bucket_us: int) -> AsyncIterator[Page]:
+    """The rows of a bucket in the order of ids, at most PAGE at once."""
     after: UUID | None = None
     while True:
         page = select(usage).where(usage.c.started_at_us >= bucket_us, usage.c.started_at_us < bucket_us + BUCKET_US)
@@ -74,18 +102,17 @@ async def _add_rows(connection: AsyncConnection, rollup: Rollup, bucket_us: int)
             page = page.where(usage.c.id > after)
         rows = (await connection.execute(page.order_by(usage.c.id).limit(PAGE))).mappings().all()
         if not rows:
-            return count
+            return
         ids = [row["id"] for row in rows]
         ends: dict[UUID, list[AttemptEnd]] = {}
         for end in (await connection.execute(select(attempts).where(attempts.c.request_id.in_(ids)).order_by(attempts.c.n))).mappings():
             ends.setdefault(end["request_id"], []).append(_attempt(end))
-        records = {row["id"]: _record(row, tuple(ends.get(row["id"], ()))) for row in rows}
-        for record in records.values():
-            rollup.add(record)
         corrections = select(adjustments.c.usage_id, adjustments.c.delta).where(adjustments.c.usage_id.in_(ids))
-        for usage_id, delta in await connection.execute(corrections):
-            rollup.adjust(records[usage_id], delta)
-        count += len(rows)
+        yield Page(
+            rows,
+            {row["id"]: record_of(row, tuple(ends.get(row["id"], ()))) for row in rows},
+            [(row.usage_id, row.delta) for row in await connection.execute(corrections)],
+        )
         after = ids[-1]
 
 
@@ -99,7 +126,7 @@ def _attempt(row: Mapping[Any, Any]) -> AttemptEnd:
     return AttemptEnd(**{name: row[name] for name in names}, usage=_usage(row), duration_ms=row["duration_ms"])
 
 
-def _record(row: Mapping[Any, Any], ends: tuple[AttemptEnd, ...]) -> UsageRecord:
+def record_of(row: Mapping[Any, Any], ends: tuple[AttemptEnd, ...]) -> UsageRecord:
     names = (
         *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id"),
         *("outcome", "cost", "tag", "saved", "ttft_ms", "duration_ms"),

@@ -1,0 +1,139 @@
+"""`tollway ledger`: check every invariant, list and resolve unknown ends, rebuild roll-ups, export and prune."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Literal
+from uuid import UUID
+
+from cyclopts import App, Parameter
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway.cli.database import fail, instant, run, table
+from gateway.errors import GatewayError
+from gateway.money import audit, corrections, rebuild, retention
+from gateway.money.pricing import nanousd, usd
+from gateway.people import MICROSECONDS, instant_us
+from gateway.settings import Settings
+
+PRUNE_MIN_US = 30 * MICROSECONDS["d"]  # younger rows may still stand in a journal, which would bring them back
+EVER_US = 1 << 62
+
+app = App(name="ledger", help="The ledger: check it, export it, settle what is unknown, prune it.")
+
+
+@app.command
+def verify() -> None:
+    """Compute every invariant anew. Exit status 1 with the rows that break one."""
+    found = run(lambda engine, _: audit.audit(engine))
+    counted = f"{found.rows} rows, {found.windows} budget windows, {found.buckets} quarters of an hour"
+    if not found.count:
+        print(f"{counted}: every invariant holds")
+        return
+    print(table(("rule", "where", "told"), [(one.rule, one.where, one.told) for one in found.broken]))
+    fail(f"{counted}: {found.count} broken" + (f", the first {len(found.broken)} are listed" if found.count > len(found.broken) else ""))
+
+
+@app.command
+def unknowns() -> None:
+    """Requests whose end is not known, booked at their worst case."""
+    rows = [
+        (one.id, instant(one.started_at_us), one.team, one.route, one.backend, usd(one.worst))
+        for one in run(lambda engine, _: corrections.unknowns(engine))
+    ]
+    print(table(("request", "started", "team", "route", "backend", "booked_usd"), rows))
+
+
+@app.command
+def resolve(request: str, *, cost: Annotated[str, Parameter(name="--usd")]) -> None:
+    """Book what an unknown request really cost, as an adjustment.
+
+    Parameters
+    ----------
+    request
+        Its id, as `tollway ledger unknowns` shows it.
+    cost
+        A decimal number of US dollars: what the vendor billed.
+    """
+    wanted = _uuid(request)
+    try:
+        amount = nanousd(cost, "--usd")
+    except ValueError as error:
+        fail(str(error))
+    delta = run(lambda engine, _: corrections.resolve(engine, wanted, amount))
+    print(f"request {wanted} cost {usd(amount)} USD: adjusted by {usd(delta)}")
+
+
+@app.command(name="rebuild")
+def rebuild_(*, since: str = "", until: str = "") -> None:
+    """Make the roll-ups anew from the rows, while gateways run.
+
+    Parameters
+    ----------
+    since
+        A date or an instant, UTC. Without it: from the beginning, or from where rows were pruned.
+    until
+        The first instant that is left alone. Without it: to now.
+    """
+    bounds = _bounds(since, until)
+    filled = run(lambda engine, _: rebuild.rebuild(engine, *bounds))
+    print(f"roll-ups of {filled} quarters of an hour are made anew")
+
+
+@app.command
+def export(*, since: str = "", until: str = "", shape: Annotated[Literal["csv", "jsonl"], Parameter(name="--format")] = "csv") -> None:
+    """All rows to standard output, oldest first.
+
+    Parameters
+    ----------
+    since
+        A date or an instant, UTC. Without it: from the beginning.
+    until
+        The first instant that is not exported. Without it: to now.
+    shape
+        csv or jsonl (a JSON object a line).
+    """
+    first, last = _bounds(since, until)
+
+    async def work(engine: AsyncEngine, _: Settings) -> None:
+        async for text in retention.export(engine, shape, first or 0, EVER_US if last is None else last):
+            sys.stdout.write(text)
+
+    run(work)
+
+
+@app.command
+def prune(*, older_than: str) -> None:
+    """Delete old rows for good, in small transactions. Reports and budgets stay as they are.
+
+    Parameters
+    ----------
+    older_than
+        At least 30d; also weeks, 60w.
+    """
+    said = re.fullmatch(r"([0-9]{1,4})([dw])", older_than)
+    if said is None:
+        fail(f"--older-than '{older_than[:40]}': write 400d or 60w")
+    age_us = int(said[1]) * MICROSECONDS[said[2]]
+    if age_us < PRUNE_MIN_US:
+        fail("--older-than: at least 30d; younger rows may still stand in a journal, which would bring them back")
+
+    async def work(engine: AsyncEngine, _: Settings) -> int:
+        return await retention.prune(engine, await retention.now_us(engine) - age_us)
+
+    print(f"{run(work)} rows are deleted")
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        fail(f"'{text[:80]}' is no id")
+
+
+def _bounds(since: str, until: str) -> tuple[int | None, int | None]:
+    try:
+        return (instant_us(since, 0) if since else None), (instant_us(until, 0) if until else None)
+    except GatewayError as error:
+        fail(error.message)

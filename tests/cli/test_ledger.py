@@ -1,0 +1,72 @@
+"""`tollway ledger`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from tests.cli.conftest import Tollway
+from tests.money.test_audit import filled
+
+OnDatabase = Callable[[Callable[[AsyncEngine], Awaitable[Any]]], Any]
+
+
+def test_verify_holds_and_breaks(tollway: Tollway, on_database: OnDatabase) -> None:
+    rows = on_database(filled)
+    sound = tollway("ledger", "verify")
+    assert sound.status == 0 and sound.out.startswith(f"{len(rows) + 1} rows, 2 budget windows") and "every invariant holds" in sound.out
+
+    async def damage(engine: AsyncEngine) -> None:
+        async with engine.begin() as connection:
+            await connection.execute(text("UPDATE budget_windows SET spent = spent + 1 WHERE id = 1"))
+            await connection.execute(text("UPDATE rollups SET cost = cost + 1 WHERE outcome = 'cached'"))
+
+    on_database(damage)
+    broken = tollway("ledger", "verify")
+    assert broken.status == 1 and "window 1 of team 1" in broken.out and " broken" in broken.err
+    assert tollway("ledger", "rebuild").out.startswith("roll-ups of ")
+    assert len(tollway("ledger", "verify").lines) == 2, "the roll-ups are right again, the window is not"
+
+
+def test_unknowns_are_listed_and_resolved(tollway: Tollway, on_database: OnDatabase) -> None:
+    rows = on_database(filled)
+    listed = tollway("ledger", "unknowns").lines
+    assert len(listed) == 1 + sum(one.outcome == "unknown" for one in rows)
+    request = listed[1].split()[0]
+    done = tollway("ledger", "resolve", request, "--usd", "0.5")
+    assert done.status == 0 and f"request {request} cost 0.500000000 USD" in done.out
+    assert len(tollway("ledger", "unknowns").lines) == len(listed) - 1
+    assert tollway("ledger", "verify").status == 0
+
+
+def test_export_and_prune(tollway: Tollway, on_database: OnDatabase) -> None:
+    rows = on_database(filled)
+    table = list(csv.DictReader(io.StringIO(tollway("ledger", "export").out)))
+    assert len(table) == len(rows) + 1
+    lines = tollway("ledger", "export", "--format", "jsonl", "--since", "2026-11-01", "--until", "2026-11-01T12:00:00Z").lines
+    assert 0 < len(lines) < len(table) and all(msgspec.json.decode(line)["charges"] is not None for line in lines)
+    assert tollway("ledger", "prune", "--older-than", "9999w").out == "0 rows are deleted\n"
+    assert len(tollway("ledger", "export").lines) == len(table) + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("prune", "--older-than", "29d"), "at least 30d"),
+        (("prune", "--older-than", "soon"), "write 400d or 60w"),
+        (("resolve", "banana", "--usd", "1"), "'banana' is no id"),
+        (("resolve", "00000000-0000-0000-0000-000000000001", "--usd", "1"), "no row"),
+        (("resolve", "00000000-0000-0000-0000-000000000001", "--usd", "much"), "not a decimal number"),
+        (("export", "--since", "yesterday"), "is no time"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(tollway: Tollway, words: tuple[str, ...], told: str) -> None:
+    refused = tollway("ledger", *words)
+    assert refused.status == 1 and told in refused.err and refused.err.count("\n") == 1

@@ -1,0 +1,65 @@
+"""Rows leave as CSV and JSON Lines as they are; what is pruned leaves reports, budgets and invariants as they were."""
+
+from __future__ import annotations
+
+import csv
+import io
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import text
+
+from gateway.money import retention
+from gateway.money.audit import audit
+from gateway.money.rebuild import rebuild
+from gateway.money.retention import export, prune
+from tests.conftest import Database
+from tests.fixtures.ledger import record, write
+from tests.money.test_audit import DAY, START, filled
+
+HALF = START + DAY // 2
+
+
+async def sums(database: Database) -> list[tuple[object, ...]]:
+    async with database.engine.connect() as connection:
+        rows = [tuple(row) for row in await connection.execute(text("SELECT id, spent FROM budget_windows ORDER BY id"))]
+        total = await connection.execute(text("SELECT CAST(sum(cost) AS BIGINT), CAST(sum(requests) AS BIGINT) FROM rollups"))
+        return [*rows, tuple(total.one())]
+
+
+async def test_pruning_changes_no_report_and_no_budget(database: Database, monkeypatch: object) -> None:
+    rows = await filled(database.engine)
+    before = await sums(database)
+    old = sum(one.started_at_us < HALF for one in rows) + 1
+    assert await prune(database.engine, HALF + 1) == old
+    assert await prune(database.engine, HALF) == 0
+    assert await sums(database) == before
+    found = await audit(database.engine)
+    assert found.broken == [] and found.rows == len(rows) + 1 - old
+    await rebuild(database.engine)
+    assert await sums(database) == before, "roll-ups of what is gone are not made anew from nothing"
+    assert await prune(database.engine, START + 2 * DAY) == len(rows) + 1 - old
+    assert await sums(database) == before and (await audit(database.engine)).count == 0
+    async with database.engine.connect() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM attempts"))).scalar_one() == 0
+
+
+async def test_it_goes_in_small_transactions(database: Database, monkeypatch: object) -> None:
+    await filled(database.engine)
+    monkeypatch.setattr(retention, "PAGE", 7)  # type: ignore[attr-defined]
+    await prune(database.engine, START + 2 * DAY)
+    assert (await audit(database.engine)).broken == []
+
+
+async def test_every_row_is_exported_once_in_order(database: Database, monkeypatch: object) -> None:
+    monkeypatch.setattr(retention, "PAGE", 7)  # type: ignore[attr-defined]
+    made = [record(START + n // 3, [("b", "completed", n)], tag="=1+1" if n == 5 else "") for n in range(30)]
+    await write(database.engine, made)
+    lines = "".join([piece async for piece in export(database.engine, "jsonl", START, START + 9)]).splitlines()
+    told = [msgspec.json.decode(line) for line in lines]
+    wanted = sorted((one.started_at_us, one.id.bytes, one.cost) for one in made if one.started_at_us < START + 9)
+    assert sorted((row["started_at_us"], UUID(row["id"]).bytes, row["cost_nanousd"]) for row in told) == wanted
+    assert [row["started_at_us"] for row in told] == [at for at, _, _ in wanted]
+    table = list(csv.DictReader(io.StringIO("".join([piece async for piece in export(database.engine, "csv", 0, 1 << 62)]))))
+    assert len(table) == 30 and sum(int(row["cost_nanousd"]) for row in table) == sum(range(30))
+    assert [row["tag"] for row in table if row["tag"]] == ["'=1+1"]
