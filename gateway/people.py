@@ -224,6 +224,28 @@ async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
         return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
 
 
+async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str) -> Budget:
+    """Another limit for a while; it ends by itself. until: see `instant_us`. An override that runs is replaced."""
+    if not 0 <= limit_nanousd <= LIMIT_MAX:
+        raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
+    async with changing(engine) as (connection, now_us):
+        values = {"override_nanousd": limit_nanousd, "override_until_us": _future_us(until, now_us, "an override")}
+        changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
+        if (await connection.execute(changed)).rowcount == 0:
+            raise _no_budget(budget_id)
+        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
+async def end_override(engine: AsyncEngine, budget_id: int) -> Budget:
+    """The budget's own limit again. Harmless where no override runs."""
+    async with changing(engine) as (connection, now_us):
+        values = {"override_nanousd": None, "override_until_us": None}
+        changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
+        if (await connection.execute(changed)).rowcount == 0:
+            raise _no_budget(budget_id)
+        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
 async def list_budgets(engine: AsyncEngine) -> list[Budget]:
     """Live budgets with their present windows."""
     async with reading(engine).connect() as connection:
@@ -235,7 +257,7 @@ async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
     async with changing(engine) as (connection, now_us):
         ended = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
         if (await connection.execute(ended)).rowcount == 0:
-            raise NotFound(f"There is no budget {budget_id}: `tollway budgets list` shows each with its number.", param="id")
+            raise _no_budget(budget_id)
 
 
 # ---- inside ------------------------------------------------------------------------------------------------------------------------
@@ -269,6 +291,10 @@ async def _team_id(connection: AsyncConnection, name: str) -> int:
     if found is None:
         raise _no_team(name)
     return int(found)
+
+
+def _no_budget(budget_id: int) -> NotFound:
+    return NotFound(f"There is no budget {budget_id}: `tollway budgets list` shows each with its number.", param="id")
 
 
 def _keys() -> Any:
@@ -305,10 +331,10 @@ def instant_us(text: str, now_us: int) -> int:
         ) from error
 
 
-def _future_us(text: str, now_us: int) -> int:
+def _future_us(text: str, now_us: int, what: str = "a key") -> int:
     at_us = instant_us(text, now_us)
     if at_us <= now_us:
-        raise InvalidRequest(f"'{text}' is past: a key expires in the future or never.", param="expires")
+        raise InvalidRequest(f"'{text}' is past: {what} ends in the future.", param="expires")
     return at_us
 
 

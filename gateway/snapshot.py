@@ -14,13 +14,13 @@ from typing import Protocol
 
 import msgspec
 import structlog
-from sqlalchemy import select
+from sqlalchemy import case, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.auth import Keyring, live_keys, principal_from
 from gateway.catalog import Price
-from gateway.db.engine import reading
+from gateway.db.engine import clock_us, reading
 from gateway.db.tables import budgets, catalog_version, limits, price_book
 from gateway.money.budgets import BudgetRow
 from gateway.money.limits import LimitRow
@@ -69,6 +69,7 @@ class Snapshot:
         self._task: asyncio.Task[None] | None = None
         self.version: int | None = None  # of what is in force; None = nothing is
         self.prices: Prices = {}
+        self._price_due_us: int | None = None  # when the next price of the book begins to hold
         self.failures = 0
         self.reloads = 0
 
@@ -100,25 +101,28 @@ class Snapshot:
     async def _load(self, connection: AsyncConnection) -> None:
         asked = time.monotonic()
         version = (await connection.execute(select(catalog_version.c.version))).scalar_one_or_none()
-        if version == self.version:
+        if version == self.version and not self._price_is_due():
             return
         keys = dict(principal_from(row) for row in await connection.execute(live_keys()))
         rows = await connection.execute(select(budgets).where(budgets.c.deleted_at_us.is_(None)))
         live = [msgspec.convert(row, BudgetRow, from_attributes=True) for row in rows]
         rows = await connection.execute(select(limits).where(limits.c.deleted_at_us.is_(None)).order_by(limits.c.id))
         rates = [msgspec.convert(row, LimitRow, from_attributes=True) for row in rows]
-        prices = await read_prices(connection)
+        prices, due_us = await read_prices(connection)
         # nothing is awaited from here on: a request sees all of the old or all of the new
         self._keyring.replace(keys)
         self._accounts.set_budgets(live)
         if self._limiter is not None:
             self._limiter.set_limits(rates)
-        self.prices = prices
+        self.prices, self._price_due_us = prices, due_us
         if self._on_prices is not None:
             self._on_prices(prices)
         self.version = version
         self.reloads += 1
         log.info("keys, budgets and prices loaded", version=version, keys=len(keys), budgets=len(live), ms=_since_ms(asked))
+
+    def _price_is_due(self) -> bool:
+        return self._price_due_us is not None and time.time_ns() // 1000 >= self._price_due_us
 
     def _distrust(self) -> None:
         """Too old to go by: a revoked key must not live for as long as the database is away. Budgets stay: they only refuse."""
@@ -148,10 +152,17 @@ class Snapshot:
             self._task = None
 
 
-async def read_prices(connection: AsyncConnection) -> dict[tuple[str, str], Price]:
-    """The price book in force: the newest entry of each (vendor, model)."""
-    rows = await connection.execute(select(price_book.c.vendor, price_book.c.model, price_book.c.record).order_by(price_book.c.from_us))
-    return {(row.vendor, row.model): msgspec.json.decode(row.record, type=Price) for row in rows}
+async def read_prices(connection: AsyncConnection) -> tuple[dict[tuple[str, str], Price], int | None]:
+    """The price in force of each (vendor, model), and the instant at which the next one begins to.
+
+    What a person set wins over a published price, whichever is newer.
+    """
+    entry = price_book.c
+    now_us = (await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one()
+    order = case((entry.source == "api", 1), else_=0), entry.from_us, entry.created_at_us
+    rows = await connection.execute(select(entry.vendor, entry.model, entry.record).where(entry.from_us <= now_us).order_by(*order))
+    due_us = (await connection.execute(select(func.min(entry.from_us)).where(entry.from_us > now_us))).scalar_one()
+    return {(row.vendor, row.model): msgspec.json.decode(row.record, type=Price) for row in rows}, due_us
 
 
 def _since_ms(start: float) -> int:

@@ -1,4 +1,4 @@
-"""`/admin/…`: teams, keys, budgets, limits and reports over HTTP, for keys with the admin scope. Checks, decodes, calls.
+"""`/admin/…`: teams, keys, budgets, limits, prices and reports over HTTP, for keys with the admin scope. Checks, decodes, calls.
 
 Every handler stands inside one guarded router, so that a new one is closed until somebody opens it.
 """
@@ -18,7 +18,7 @@ from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import people, rates
+from gateway import people, prices, rates
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
@@ -49,6 +49,13 @@ class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     per: Literal["day", "week", "month", "total"]
     timezone: str = "UTC"
     model: str | None = None
+
+
+class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """usd: a decimal number as a string. until: 12h, 30d, 8w, a date or an instant."""
+
+    usd: str
+    until: str
 
 
 class BudgetView(Struct, frozen=True, kw_only=True):
@@ -82,6 +89,10 @@ class Keys(Struct, frozen=True):
     data: list[people.Key]
 
 
+class PriceList(Struct, frozen=True):
+    data: list[prices.Entry]
+
+
 class LimitList(Struct, frozen=True):
     data: list[rates.Limit]
 
@@ -102,7 +113,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
     router = Router(
         path="/admin",
         guards=[admins_only],
-        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), *_limits(parts), _spend(parts)],
+        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), *_limits(parts), *_prices(parts), _spend(parts)],
         exception_handlers={ValidationException: _invalid},
         tags=["admin"],
     )
@@ -152,10 +163,7 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
 
     @put("/budgets", summary="Set a limit; the same scope, model, period and zone again changes it")
     async def set_budget(data: Annotated[NewBudget, Body()]) -> BudgetView:
-        try:
-            limit = nanousd(data.usd, "usd")
-        except ValueError as error:
-            raise InvalidRequest(f"{error}.", param="usd") from error
+        limit = _amount(data.usd)
         new = people.NewBudget(
             scope_kind=data.scope_kind, scope=data.scope, limit_nanousd=limit, period=data.per, timezone=data.timezone, model=data.model
         )
@@ -165,7 +173,15 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
     async def delete_budget(budget_id: FromPath[int]) -> None:
         await people.delete_budget(parts.engine, budget_id)
 
-    return [list_budgets, set_budget, delete_budget]
+    @put("/budgets/{budget_id:int}/override", summary="Another limit for a while")
+    async def override_budget(budget_id: FromPath[int], data: Annotated[Override, Body()]) -> BudgetView:
+        return _view(await people.override_budget(parts.engine, budget_id, _amount(data.usd), data.until))
+
+    @delete("/budgets/{budget_id:int}/override", summary="The budget's own limit again")
+    async def end_override(budget_id: FromPath[int]) -> None:
+        await people.end_override(parts.engine, budget_id)
+
+    return [list_budgets, set_budget, delete_budget, override_budget, end_override]
 
 
 def _limits(parts: Admins) -> list[BaseRouteHandler]:
@@ -183,6 +199,19 @@ def _limits(parts: Admins) -> list[BaseRouteHandler]:
         await rates.delete_limit(parts.engine, limit_id)
 
     return [list_limits, set_limit, delete_limit]
+
+
+def _prices(parts: Admins) -> list[BaseRouteHandler]:
+    @get("/prices", summary="The price book: what is in force and to come; everything=true with what was superseded")
+    async def list_prices(request: Request[Any, Any, Any], everything: FromQuery[bool] = False) -> PriceList:
+        _known(request, ("everything",))
+        return PriceList(await prices.list_prices(parts.engine, everything))
+
+    @put("/prices", summary="Set a model's price, from now or from an instant to come")
+    async def set_price(data: Annotated[prices.NewPrice, Body()]) -> prices.Entry:
+        return await prices.set_price(parts.engine, data)
+
+    return [list_prices, set_price]
 
 
 def _spend(parts: Admins) -> BaseRouteHandler:
@@ -205,6 +234,13 @@ def _spend(parts: Admins) -> BaseRouteHandler:
         return Response(reports.as_csv(found), media_type="text/csv; charset=utf-8")
 
     return spend
+
+
+def _amount(text: str) -> int:
+    try:
+        return nanousd(text, "usd")
+    except ValueError as error:
+        raise InvalidRequest(f"{error}.", param="usd") from error
 
 
 def _view(budget: people.Budget) -> BudgetView:

@@ -99,6 +99,35 @@ def list_() -> None:
 
 
 @app.command
+def override(budget: int, *, limit: Annotated[str, Parameter(name="--usd")] = "", until: str = "", end: bool = False) -> None:
+    """Another limit for a while; it ends by itself.
+
+    Parameters
+    ----------
+    budget
+        Its number, as `tollway budgets list` shows it.
+    limit
+        A decimal number of US dollars.
+    until
+        12h, 30d, 8w, 2027-01-31 or 2027-01-31T12:00:00Z.
+    end
+        End the override that runs.
+    """
+    if end:
+        if limit or until:
+            fail("--end stands alone")
+        print(_told(run(lambda engine, _: people.end_override(engine, budget))))
+        return
+    if not limit or not until:
+        fail("say --usd and --until, or --end")
+    try:
+        limit_nanousd = nanousd(limit, "--usd")
+    except ValueError as error:
+        fail(str(error))
+    print(_told(run(lambda engine, _: people.override_budget(engine, budget, limit_nanousd, until))))
+
+
+@app.command
 def delete(budget: int) -> None:
     """Lift a limit.
 

@@ -38,6 +38,10 @@ CALLS = [
     ("GET", "/admin/limits"),
     ("PUT", "/admin/limits"),
     ("DELETE", "/admin/limits/1"),
+    ("PUT", "/admin/budgets/1/override"),
+    ("DELETE", "/admin/budgets/1/override"),
+    ("GET", "/admin/prices"),
+    ("PUT", "/admin/prices"),
     ("GET", "/admin/reports/spend"),
 ]
 
@@ -127,6 +131,28 @@ async def test_budgets(ops: Admin) -> None:
     assert [(one["scope"], one["limit_usd"]) for one in listed["data"]] == [("ops", "1.000000000")]
     assert (await ops.call("DELETE", f"/admin/budgets/{made['id']}"))[0] == 204
     assert (await ops.call("GET", "/admin/budgets"))[1] == {"data": []}
+
+
+async def test_an_override_is_a_limit_for_a_while(ops: Admin) -> None:
+    _, made = await ops.call("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "1", "per": "month"})
+    path = f"/admin/budgets/{made['id']}/override"
+    status, raised = await ops.call("PUT", path, {"usd": "5", "until": "2d"})
+    assert (status, raised["limit_usd"]) == (200, "5.000000000")
+    assert (await ops.call("PUT", path, {"usd": "5", "until": "2020-01-01"}))[0] == 400
+    assert (await ops.call("DELETE", path))[0] == 204
+    assert (await ops.call("GET", "/admin/budgets"))[1]["data"][0]["limit_usd"] == "1.000000000"
+    assert (await ops.call("PUT", "/admin/budgets/99/override", {"usd": "5", "until": "2d"}))[0] == 404
+
+
+async def test_prices(ops: Admin) -> None:
+    new = {"vendor": "openai", "model": "gpt-4o-mini", "input": "0.15", "output": "0.60"}
+    status, made = await ops.call("PUT", "/admin/prices", new)
+    assert (status, made["state"], made["usd"]) == (200, "in force", {"input": "0.150000000", "output": "0.600000000"})
+    await ops.call("PUT", "/admin/prices", new | {"output": "0.70"})
+    _, listed = await ops.call("GET", "/admin/prices")
+    assert [one["usd"]["output"] for one in listed["data"]] == ["0.700000000"]
+    assert len((await ops.call("GET", "/admin/prices?everything=true"))[1]["data"]) == 2
+    assert (await ops.call("PUT", "/admin/prices", new | {"vendor": "acme"}))[1]["error"]["param"] == "vendor"
 
 
 async def test_limits(ops: Admin) -> None:

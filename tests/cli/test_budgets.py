@@ -25,6 +25,23 @@ def test_budgets_are_set_changed_listed_and_lifted(tollway: Tollway) -> None:
     assert len(tollway("budgets", "list").lines) == 2
 
 
+def test_an_override_ends_by_itself_or_by_a_word(tollway: Tollway) -> None:
+    tollway("teams", "add", "search")
+    tollway("budgets", "set", "--team", "search", "--usd", "5", "--per", "month")
+    raised = tollway("budgets", "override", "1", "--usd", "50", "--until", "2d")
+    assert raised.status == 0 and "50.000000000 USD per month" in raised.out
+    assert "5.000000000 USD per month" in tollway("budgets", "override", "1", "--end").out
+    for words, told in (
+        (("1", "--usd", "50"), "say --usd and --until"),
+        (("1", "--usd", "50", "--until", "2020-01-01"), "is past: an override ends in the future"),
+        (("1", "--usd", "much", "--until", "2d"), "not a decimal number"),
+        (("1", "--end", "--until", "2d"), "--end stands alone"),
+        (("9", "--usd", "50", "--until", "2d"), "no budget 9"),
+    ):
+        refused = tollway("budgets", "override", *words)
+        assert refused.status == 1 and told in refused.err and refused.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
