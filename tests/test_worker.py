@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway import worker
 from gateway.child import environment, python
+from gateway.money.accounts import CLOSE_WAIT_S
 from gateway.worker import beating, drain, empty
 
 ROOT = Path(__file__).parent.parent
@@ -69,6 +71,16 @@ async def test_the_order_of_a_drain() -> None:
     asyncio.get_running_loop().call_later(0.3, recorder.in_flight.clear)
     await drain(recorder, recorder, serving, 0.1, asyncio.Event())  # type: ignore[arg-type]
     assert recorder.said == ["not ready", "stop accepting", "server ended", "cancel drain", "finish"]
+
+
+async def test_a_database_that_hangs_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be written stands in the journal; the books have their own, shorter time, so that the rest is closed in order."""
+    assert CLOSE_WAIT_S < worker.FINISH_S
+    monkeypatch.setattr(worker, "FINISH_S", 0.05)
+    recorder = Recorder()
+    recorder.finish = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+    serving = asyncio.create_task(recorder.serve())
+    await asyncio.wait_for(drain(recorder, recorder, serving, 0.1, asyncio.Event()), 5)  # type: ignore[arg-type]
 
 
 async def test_a_heartbeat_a_second() -> None:

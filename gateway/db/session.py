@@ -135,7 +135,7 @@ class PostgresSession:
                 result = await self._steps(driver, transaction)
                 await driver.execute("COMMIT")
                 return result
-        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError) as error:  # the last: its connect
             await self._drop()
             raise Away(f"{type(error).__name__}: {error}") from error
         except BaseException:

@@ -29,7 +29,7 @@ from gateway.money.syncer import Syncer
 from gateway.money.waiting import WAITERS
 
 REGISTER_WAIT_S = 3.0  # a start waits this long for SQL; after it the process goes on, not ready
-CLOSE_WAIT_S = 10.0
+CLOSE_WAIT_S = 5.0  # for the last rows; what a database that is away does not take stays in the journal
 
 log = logging.getLogger("tollway.money")
 

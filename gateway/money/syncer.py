@@ -30,6 +30,7 @@ BACKOFF_MOST_S = 5.0
 IN_USE_US = 60_000_000  # a window reserved from this recently has its next period leased early
 FORGET_US = 600_000_000  # a window at rest this long leaves memory
 SKEW_ALARM_US = 1_000_000
+SLOW_ANSWER_US = 500_000  # an answer that took longer says little about the database's clock
 
 log = logging.getLogger("tollway.money")
 
@@ -68,10 +69,12 @@ class Syncer:
         return self.clock() + self.offset_us
 
     def _learn_clock(self, database_us: int, before_us: int, after_us: int) -> None:
+        first = not self.registered
+        if after_us - before_us > SLOW_ANSWER_US and not first:
+            return  # when in that time the database read its clock is not known
         offset = database_us - (before_us + after_us) // 2
         if abs(offset) > SKEW_ALARM_US and abs(self.offset_us) <= SKEW_ALARM_US:
             log.warning("this machine's clock is %.1f s away from the database's; the database's is used", offset / 1_000_000)
-        first = not self.registered
         self.offset_us = offset if first else self.offset_us + (offset - self.offset_us) // 8
 
     # ---- waking

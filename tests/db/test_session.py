@@ -8,7 +8,9 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.db.engine import make_engine
 from gateway.db.session import Away, Do, Insert, Many, Session, Transaction, open_session
+from gateway.settings import Storage
 from tests.conftest import Database
 
 COLUMNS, TYPES = ("id", "delta", "reason", "created_at_us"), ("uuid", "bigint", "text", "bigint")
@@ -66,6 +68,18 @@ async def test_a_cancelled_caller_leaves_a_usable_session(session: Session) -> N
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await session.run(add(session, 5000)) in (1, 2001), "all of it or nothing"
+
+
+@pytest.mark.parametrize("storage", ["postgres"], indirect=True)
+async def test_a_database_that_lets_nobody_in_is_away(storage: Storage) -> None:
+    """As while it starts: the driver's error comes wrapped."""
+    storage = Storage(state_dir=storage.state_dir, database_url=storage.database_url + "_not_there")
+    engine = make_engine(storage)
+    session = open_session(engine)
+    with pytest.raises(Away, match="does not exist"):
+        await session.run(add(session, 1))
+    await session.close()
+    await engine.dispose()
 
 
 @pytest.mark.parametrize("storage", ["postgres"], indirect=True)

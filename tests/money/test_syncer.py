@@ -128,3 +128,13 @@ async def test_an_idle_process_keeps_its_heartbeat(desk: Desk, database: Databas
     await desk.until(lambda: desk.syncer.seq > before)
     assert (await books(database.engine)).states == {"live"}
     await desk.finish()
+
+
+async def test_an_answer_that_took_long_says_nothing_about_the_clock(desk: Desk) -> None:
+    syncer = desk.syncer
+    syncer.offset_us = 0
+    now = syncer.clock()
+    syncer._learn_clock(now + 8_000_000, now, now + 8_000_000)  # a database that was frozen in between
+    assert syncer.offset_us == 0
+    syncer._learn_clock(now + 8_000_000, now, now + 10_000)
+    assert 900_000 < syncer.offset_us < 1_000_000
