@@ -28,6 +28,7 @@ MANY_PARAMETERS: dict[str, str] = {}
 WITHOUT_DOCSTRING = {"local_engine/__init__.py": "empty, so that importing the client imports nothing else"}
 # modules whose tests are elsewhere: where, and why
 WITHOUT_TEST = {
+    "gateway/api/count_tokens.py": ("e2e/test_messages.py", "an endpoint that counts instead of calling"),
     "gateway/api/endpoint.py": ("e2e/test_chat.py", "means something only between a server and a client"),
     "gateway/api/openapi.py": ("e2e/test_chat.py", "compared with the routes of the running app"),
     "gateway/api/plain.py": ("e2e/test_chat.py", "asks a part and encodes; run over real sockets"),
@@ -48,6 +49,7 @@ WITHOUT_TEST = {
     "local_engine/models/llama.py": ("local_engine/test_engine.py", "tensors, equal to those of transformers"),
     "local_engine/sequence.py": ("local_engine/test_scheduler.py", "the state of a sequence; decides nothing"),
     "local_engine/tokenizer.py": ("local_engine/test_engine.py", "a thin layer over the tokenizers library"),
+    "providers/dialects/__init__.py": ("providers/dialects/test_crossing.py", "the table of languages, and the step between two"),
     "providers/errors.py": ("providers/test_http.py", "declarations"),
     "providers/types.py": ("providers/dialects/test_openai_chat_encode.py", "declarations"),
 }

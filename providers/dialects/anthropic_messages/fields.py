@@ -67,7 +67,3 @@ class SourcePeek(Struct, gc=False):
 
 class ToolPeek(Struct, gc=False):
     type: str | None = None
-
-
-class ConfigPeek(Struct, gc=False):
-    format: Raw | None = None

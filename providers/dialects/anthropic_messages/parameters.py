@@ -73,13 +73,12 @@ def _reasoning(thinking: dict[str, Any], effort: str | None) -> Reasoning | None
 
 def encode_parameters(request: Request, parameters: Parameters, limit: int, quirks: Quirks) -> tuple[dict[str, Raw], list[str]]:
     """(fields, names of what was dropped) for a request of another language. limit: max_tokens, which is due here. Raises Unsupported."""
-    dropped = take_over(parameters, FIELDS)
+    dropped = take_over(parameters)
     if request.n != 1:
         raise unsupported("`n` above 1 has no counterpart in the language of this backend; send the request n times.", "n")
     if request.temperature is not None and request.temperature > 1:
         raise unsupported("`temperature` above 1 is not possible with this backend.", "temperature")
-    found: dict[str, Any] = {name: raw for name, raw in {**parameters.refused, **parameters.dropped}.items() if name in FIELDS}
-    found |= {"max_tokens": limit, "stream": request.stream or None, "stop_sequences": list(parameters.stop) or None}
+    found: dict[str, Any] = {"max_tokens": limit, "stream": request.stream or None, "stop_sequences": list(parameters.stop) or None}
     found["metadata"] = None if parameters.user is None else {"user_id": parameters.user}
     sampling = {"temperature": request.temperature, "top_p": parameters.top_p, "top_k": parameters.top_k}
     choice = _write_choice(parameters) if request.decoded_tools else None

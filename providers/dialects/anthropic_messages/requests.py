@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.anthropic_messages import content as codec
-from providers.dialects.anthropic_messages.fields import FIELDS, BlockPeek, ConfigPeek, MessagePeek, SourcePeek, ToolPeek
+from providers.dialects.anthropic_messages.fields import FIELDS, BlockPeek, MessagePeek, SourcePeek, ToolPeek
 from providers.dialects.anthropic_messages.parameters import decode_parameters, encode_parameters
 from providers.dialects.base import PLAIN, DecodeError, Quirks
 from providers.dialects.body import check_steering, read_fields, read_value
@@ -27,7 +27,6 @@ _messages = msgspec.json.Decoder(list[MessagePeek]).decode
 _blocks = msgspec.json.Decoder(list[BlockPeek]).decode
 _tools = msgspec.json.Decoder(list[ToolPeek]).decode
 _source = msgspec.json.Decoder(SourcePeek).decode
-_config = msgspec.json.Decoder(ConfigPeek).decode
 _encode = msgspec.json.Encoder().encode
 _NULL = Raw(b"null")
 _PLAIN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking"})
@@ -67,7 +66,7 @@ def decode_count(body: bytes) -> Request:
     request.max_tokens = values.get("max_tokens")
     request.prompt_bytes = sum(len(memoryview(fields[name])) for name in _COUNTED if name in fields)
     needs: set[str] = set()
-    if values.get("output_format") or (values.get("output_config") and _config(fields["output_config"]).format is not None):
+    if values.get("output_format") or (values.get("output_config") or {}).get("format", _NULL) != _NULL:
         needs.add("json_schema")
     _look_at_messages(request, fields.get("messages"), needs, unknown)
     if fields.get("tools", _NULL) != _NULL:

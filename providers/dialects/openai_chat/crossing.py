@@ -161,8 +161,9 @@ def _read_details(raw: Raw | None) -> list[Part]:
 
 def _read_detail(item: Mapping[str, Any]) -> Part | None:
     form, signature = item.get("format"), item.get("signature")
-    if form is not None and not (isinstance(form, str) and form.startswith("anthropic")):
-        return None
+    theirs = isinstance(form, str) and form.startswith("anthropic")
+    if not theirs and (form is not None or "id" in item or "index" in item):
+        return None  # of a vendor whose encrypted thinking is no use elsewhere
     if item.get("type") == "reasoning.encrypted" and isinstance(item.get("data"), str):
         return RedactedThinking(item["data"])
     text = item.get("text") or ""

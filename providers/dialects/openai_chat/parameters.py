@@ -73,8 +73,9 @@ def _output_format(raw: Raw) -> OutputFormat | None:
 
 def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) -> tuple[dict[str, Raw], list[str]]:
     """(fields, names of what was dropped) for a request of another language. Raises Unsupported."""
-    dropped = take_over(parameters, FIELDS)
-    found: dict[str, Any] = {name: raw for name, raw in {**parameters.refused, **parameters.dropped}.items() if name in FIELDS}
+    known = FIELDS.keys() if request.dialect.startswith("openai_") else frozenset()  # elsewhere an equal name has another meaning
+    dropped = take_over(parameters, known)
+    found: dict[str, Any] = {name: raw for name, raw in {**parameters.refused, **parameters.dropped}.items() if name in known}
     found |= {"max_tokens": request.max_tokens, "temperature": request.temperature, "top_p": parameters.top_p, "user": parameters.user}
     found["n"] = request.n if request.n != 1 else None
     found["stream"] = request.stream or None

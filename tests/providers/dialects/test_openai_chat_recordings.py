@@ -264,7 +264,9 @@ def test_recorded_messages_survive_the_neutral_model():
 
 
 def normal(message: dict[str, Any]) -> dict[str, Any]:
-    """The documented normalisation: null is absent, calls have their type, no index, and arguments that are JSON."""
+    """The documented normalisation: null is absent, calls have their type, no index, and arguments that are JSON, and signed
+    thinking has its text in `reasoning_content` too and no format, index or id.
+    """
     kept = {name: value for name, value in message.items() if value is not None}
     kept.setdefault("content", None)
     calls = kept.get("tool_calls")
@@ -274,6 +276,11 @@ def normal(message: dict[str, Any]) -> dict[str, Any]:
         functions = [{**call["function"], "arguments": call["function"]["arguments"] or "{}"} for call in calls]
         kept["tool_calls"] = [{"id": c.get("id") or "", "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
     content = kept["content"]
+    details = kept.get("reasoning_details") or []
+    if details and all(str(detail.get("format")).startswith("anthropic") for detail in details):
+        own = ("type", "text", "signature", "data")
+        kept["reasoning_details"] = [{name: detail[name] for name in own if name in detail} for detail in details]
+        kept["reasoning_content"] = "".join(detail["text"] for detail in details if "text" in detail)
     if "reasoning_content" in kept and isinstance(content, list) and len(content) == 1 and set(content[0]) == {"type", "text"}:
         kept["content"] = content[0]["text"]
     return kept

@@ -1,0 +1,164 @@
+"""Messages of other languages on their way into chat completions, and thinking in its details."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from providers.dialects.openai_chat.content import decode_messages, encode_messages, encode_tools
+from providers.dialects.openai_chat.crossing import Crossing, details_of, reasoning_of
+from providers.errors import Unsupported
+from providers.types import Call, Document, Image, Message, Opaque, Part, RedactedThinking, Text, Thinking, Tool
+
+CACHE = Raw(b'{"type":"ephemeral"}')
+ALL = frozenset({"cache_control", "reasoning_details"})
+
+
+def written(*messages: Message, takes: frozenset[str] = frozenset()) -> tuple[list[Any], list[str]]:
+    crossing = Crossing(takes)
+    return json.loads(bytes(encode_messages(messages, crossing))), crossing.dropped
+
+
+def test_what_a_target_does_not_take_is_left_out_and_named():
+    turns = (
+        Message(role="user", content=(Text("a", CACHE),)),
+        Message(
+            role="assistant",
+            content=(Thinking("hm", "s"), RedactedThinking("xyz"), Text("b", citations=Raw(b"[1]"))),
+            calls=(Call("c", "f", "{}", CACHE),),
+            extra={"news": Raw(b"1")},
+        ),
+    )
+    found, dropped = written(*turns)
+    assert found[0] == {"role": "user", "content": "a"}
+    assert set(found[1]) == {"role", "content", "tool_calls"} and found[1]["content"] == "b"
+    assert dropped == [
+        *("messages.cache_control", "messages.news", "messages.thinking", "messages.thinking"),
+        *("messages.citations", "messages.cache_control"),
+    ]
+    found, dropped = written(*turns, takes=ALL)
+    assert found[0]["content"] == [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]
+    assert found[1]["reasoning_content"] == "hm"
+    assert found[1]["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "hm", "signature": "s"},
+        {"type": "reasoning.encrypted", "data": "xyz"},
+    ]
+    assert dropped == ["messages.news", "messages.citations"]
+
+
+def test_pictures_of_results_follow_all_results():
+    image = Image(data="AA==", media_type="image/png")
+    found, _ = written(
+        Message(role="tool", call_id="a", content=(image,)),
+        Message(role="tool", call_id="b", content=None, is_error=True),
+        Message(role="tool", call_id="c", content=(Text("x"), Text("y")), is_error=True),
+    )
+    assert [message["role"] for message in found] == ["tool", "tool", "tool", "user"]
+    assert [message["content"] for message in found[:3]] == [
+        "(see the next message)",
+        "Error: ",
+        [{"type": "text", "text": "Error: x"}, {"type": "text", "text": "y"}],
+    ]
+    assert found[3]["content"][0] == {"type": "text", "text": "From the result of tool call a:"}
+    assert found[3]["content"][1]["image_url"]["url"] == "data:image/png;base64,AA=="
+
+
+def test_documents():
+    text = base64.b64encode("héllo".encode()).decode()
+    found, _ = written(
+        Message(
+            role="user",
+            content=(
+                Document(data="AA==", media_type="application/pdf"),
+                Document(data=text, media_type="text/plain", name="a.txt"),
+                Document(data=text, media_type="text/plain"),
+            ),
+        )
+    )
+    assert found[0]["content"] == [
+        {"type": "file", "file": {"filename": "document.pdf", "file_data": "data:application/pdf;base64,AA=="}},
+        {"type": "text", "text": "a.txt\n\nhéllo"},
+        {"type": "text", "text": "héllo"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Document(url="https://example.org/a.pdf"),
+        Document(data="!", media_type="text/plain"),
+        Opaque("anthropic_messages", "search_result", Raw(b"{}")),
+    ],
+)
+def test_parts_without_a_counterpart_are_refused_by_message(part: Part):
+    with pytest.raises(Unsupported, match=r"messages\[0\]") as refused:
+        written(Message(role="user", content=(part,)))
+    assert not refused.value.sent
+
+
+def test_tools():
+    tool = Tool(name="f", cache_control=CACHE, extra={"defer_loading": Raw(b"true")})
+    crossing = Crossing(frozenset())
+    assert json.loads(bytes(encode_tools([tool], crossing))) == [{"type": "function", "function": {"name": "f"}}]
+    assert crossing.dropped == ["tools.defer_loading", "tools.cache_control"]
+
+
+# ---- thinking -----------------------------------------------------------------------------------------------------------------------
+def read(**members: Any) -> tuple[tuple[Part, ...], set[str]]:
+    raw = {name: Raw(json.dumps(value).encode()) for name, value in members.items()}
+    return reasoning_of(raw, "path"), set(raw)
+
+
+SIGNED = {"type": "reasoning.text", "text": "", "signature": "s"}
+
+
+@pytest.mark.parametrize(
+    ("members", "parts", "left"),
+    [
+        ({}, (), set()),
+        ({"reasoning_content": "hm"}, (Thinking("hm"),), set()),
+        ({"reasoning_content": "hm", "reasoning_details": [SIGNED]}, (Thinking("hm", "s"),), set()),
+        ({"reasoning_content": "hm", "reasoning_details": [{**SIGNED, "text": "hm"}]}, (Thinking("hm", "s"),), set()),
+        (
+            {"reasoning": "hm", "reasoning_details": [{**SIGNED, "text": "hm", "format": "anthropic-claude-v1"}]},
+            (Thinking("hm", "s"),),
+            set(),
+        ),
+        ({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, (RedactedThinking("x"),), set()),
+        ({"reasoning_content": "hm", "reasoning_details": [SIGNED, SIGNED]}, (Thinking("hm"),), {"reasoning_details"}),
+        (
+            {
+                "reasoning_content": "hm",
+                "reasoning_details": [{"type": "reasoning.encrypted", "data": "x", "format": "openai-responses-v1"}],
+            },
+            (Thinking("hm"),),
+            {"reasoning_details"},
+        ),
+        (
+            {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x", "format": None, "id": "rs_1", "index": 0}]},
+            (),
+            {"reasoning_details"},
+        ),
+        ({"reasoning_details": [{"type": "reasoning.summary", "summary": "x"}]}, (), {"reasoning_details"}),
+    ],
+)
+def test_thinking_of_an_earlier_turn(members: dict[str, Any], parts: tuple[Part, ...], left: set[str]):
+    assert read(**members) == (parts, left)
+
+
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+thoughts = st.lists(st.builds(Thinking, words, words) | st.builds(RedactedThinking, words), min_size=1, max_size=3)
+
+
+@given(thoughts)
+def test_signed_thinking_survives_the_wire(parts):
+    raw = {name: Raw(json.dumps(value).encode()) for name, value in details_of(parts).items()}
+    assert reasoning_of(raw, "path") == tuple(parts) and raw == {}
+    message = Message(role="assistant", content=(*parts, Text("a"), Text("b")))
+    assert decode_messages(encode_messages([message])) == (message,)
