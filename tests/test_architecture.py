@@ -32,7 +32,6 @@ WITHOUT_TEST = {
     "gateway/api/endpoint.py": ("e2e/test_chat.py", "means something only between a server and a client"),
     "gateway/api/openapi.py": ("e2e/test_chat.py", "compared with the routes of the running app"),
     "gateway/api/plain.py": ("e2e/test_chat.py", "asks a part and encodes; run over real sockets"),
-    "gateway/app.py": ("e2e/test_chat.py", "puts the parts together; every end-to-end test runs it"),
     "gateway/attempts.py": ("e2e/test_chat.py", "failover, cuts and disconnects need real upstreams"),
     "gateway/catalog.py": ("test_catalog_build.py", "declarations"),
     "gateway/db/tables.py": ("migrations/test_migrations.py", "declarations, compared with what the migrations make"),

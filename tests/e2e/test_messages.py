@@ -10,9 +10,11 @@ import anthropic
 import pytest
 
 from tests.e2e.harness import Gateway, backend, route, running
+from tests.fakes.messages import event, message, stream, text_stream
 from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, close, json_reply, sse_reply
 
 CLAUDE = 'price = { input = "3.00", output = "15.00", cache_read = "0.30", cache_write_5m = "3.75", cache_write_1h = "6.00" }'
+DEAR = 'price = { input = "30.00", output = "60.00" }'
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOL: dict[str, Any] = {
@@ -35,15 +37,26 @@ def upstream() -> Iterator[FakeUpstream]:
 
 
 @pytest.fixture(scope="module")
-def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def second() -> Iterator[FakeUpstream]:
+    with FakeUpstream().threaded() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream: FakeUpstream, second: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     config = (
         claude("claude", upstream.url)
         + claude("small-claude", upstream.url, "max_output_tokens = 777")
         + claude("limited", upstream.url)
+        + claude("failing-0", upstream.url)
+        + claude("failing-1", upstream.url)
+        + backend("papers", second.url, price=DEAR, more='capabilities = ["tools", "documents", "json_schema"]')
         + backend("gpt", upstream.url)
         + backend("thinker", upstream.url, more='capabilities = ["tools", "reasoning_effort"]')
         + "".join(route(name, name) for name in ("claude", "small-claude", "limited", "gpt", "thinker"))
         + route("kept", "claude", more='cache = "always"')
+        + route("either 0", "failing-0", "papers")
+        + route("either 1", "failing-1", "papers")
         + route("once", "claude", more="max_attempts = 1")
         + route("gpt once", "gpt", more="max_attempts = 1")
     )
@@ -59,44 +72,10 @@ def client(gateway: Gateway) -> Iterator[anthropic.Anthropic]:
 
 
 @pytest.fixture(autouse=True)
-def fresh(upstream: FakeUpstream) -> None:
-    upstream.requests.clear()
-    upstream.play()
-
-
-def message(content: list[Any], stop: str = "end_turn", **usage: Any) -> dict[str, Any]:
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-x",
-        "content": content,
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": usage or {"input_tokens": 12, "output_tokens": 3},
-    }
-
-
-def event(**data: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (data["type"].encode(), json.dumps(data).encode())
-
-
-def stream(content: list[tuple[dict[str, Any], list[dict[str, Any]]]], stop: str = "end_turn", end: bool = True) -> list[bytes]:
-    """Events of a streamed message: blocks as they begin, each with its deltas; input 25, output 15 as in the vendor's own example."""
-    head = {**message([], "", input_tokens=25, output_tokens=1), "stop_reason": None}
-    events = [event(type="message_start", message=head), event(type="ping")]
-    for index, (block, deltas) in enumerate(content):
-        events.append(event(type="content_block_start", index=index, content_block=block))
-        events += [event(type="content_block_delta", index=index, delta=delta) for delta in deltas]
-        events.append(event(type="content_block_stop", index=index))
-    if end:
-        events.append(event(type="message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage={"output_tokens": 15}))
-        events.append(event(type="message_stop"))
-    return events
-
-
-def text_stream(*pieces: str, end: bool = True) -> list[bytes]:
-    return stream([({"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces])], end=end)
+def fresh(upstream: FakeUpstream, second: FakeUpstream) -> None:
+    for one in (upstream, second):
+        one.requests.clear()
+        one.play()
 
 
 # ---- the same language on both sides ------------------------------------------------------------------------------------------------
@@ -408,6 +387,45 @@ def test_g35_empty_and_broken_arguments(gateway: Gateway, upstream: FakeUpstream
         assert upstream.requests[-1].json()["messages"][1]["content"][0]["input"] == {}
     status, raw, _ = gateway.call("POST", "/v1/chat/completions", turns('{"a": '), gateway.keys["alpha"])
     assert status == 400 and json.loads(raw)["error"]["param"] == "messages[1].tool_calls[0].function.arguments"
+
+
+# ---- one request, two languages to choose from --------------------------------------------------------------------------------------
+DOCUMENT = {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+FILE = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+
+
+def test_g30_an_error_before_the_first_event_fails_over_into_the_other_language(
+    client: anthropic.Anthropic, upstream: FakeUpstream, second: FakeUpstream
+) -> None:
+    ask: dict[str, Any] = {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "read"}, DOCUMENT]}],
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    }
+    overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    second.play(sse_reply(chat_chunks(['{"n":', "1}"], usage=(7, 2))))
+    for n, broken in enumerate((json_reply(overloaded, 529), sse_reply([event(**overloaded)], done=False))):
+        upstream.play(broken)
+        with client.messages.stream(model=f"either {n}", **ask) as opened:
+            assert opened.response.headers["x-tollway-backend"] == "papers"
+            final = opened.get_final_message()
+        assert json.loads(final.content[0].text) == {"n": 1}  # type: ignore[union-attr]
+        sent = second.requests[-1].json()
+        assert sent["messages"] == [{"role": "user", "content": [{"type": "text", "text": "read"}, FILE]}]
+        assert sent["response_format"]["json_schema"]["schema"] == SCHEMA
+        assert upstream.requests[n].json()["messages"] == ask["messages"]
+
+
+def test_a_file_and_a_schema_of_an_openai_client(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(json_reply(message([{"type": "text", "text": '{"n": 1}'}])))
+    form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
+    turns: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "read"}, FILE]}]
+    answer = gateway.client().chat.completions.create(model="claude", messages=turns, response_format=form, max_tokens=9)
+    assert json.loads(answer.choices[0].message.content or "") == {"n": 1}
+    sent = upstream.requests[0].json()
+    assert sent["messages"] == [{"role": "user", "content": [{"type": "text", "text": "read"}, DOCUMENT]}]
+    assert sent["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
 
 
 # ---- errors, cuts, counting ---------------------------------------------------------------------------------------------------------

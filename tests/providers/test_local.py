@@ -46,6 +46,12 @@ async def provider(socket: Path, model_dir: Path) -> AsyncIterator[LocalProvider
     await made.close()
 
 
+def message(**fields: Any) -> Request:
+    """A request of an Anthropic client."""
+    body = {"model": "assistant", "max_tokens": 9, "messages": [{"role": "user", "content": "the quick"}], **fields}
+    return DIALECTS["anthropic_messages"].decode_request(json.dumps(body).encode())
+
+
 def request(content: str = "the quick", **fields: Any) -> Request:
     body = {"model": "assistant", "messages": [{"role": "user", "content": content}], **fields}
     return DIALECTS["openai_chat"].decode_request(json.dumps(body).encode())
@@ -222,3 +228,18 @@ async def test_messages_already_decoded_are_taken_as_they_are(provider: LocalPro
     asked.dialect = "another"
     asked.decoded = (Message(role="user", content="hi"),)
     assert (await frames(provider, asked))[-1].events
+
+
+def test_requests_of_another_language_mean_the_same() -> None:
+    asked = message(temperature=0.5, top_k=5, stop_sequences=["a", "b"], metadata={"user_id": "u"}, service_tier="standard_only")
+    assert read_params(asked, TARGET, Defaults()) == Params(max_tokens=9, temperature=0.5, top_k=5, stop=("a", "b"))
+    assert asked.dropped == ("service_tier",)
+    with pytest.raises(Unsupported) as refused:
+        read_params(message(tools=[{"name": "f", "input_schema": {}}]), TARGET, Defaults())
+    assert refused.value.param == "tools"
+
+
+async def test_an_anthropic_client_is_answered_by_the_engine(provider: LocalProvider) -> None:
+    asked = message(temperature=0, system="Be kind.", max_tokens=5)
+    found = [event for frame in await frames(provider, asked) for event in frame.events]
+    assert Finished("length") in found and isinstance(found[-1], Metered)
