@@ -12,24 +12,19 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from msgspec.structs import replace
-
-from gateway.catalog import Backend, Price
+from gateway.catalog import Backend
 from gateway.exchange import Attempt, Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.budgets import Hold, Refusal
 from gateway.money.pricing import cost
 from gateway.money.records import AttemptEnd, Intent
-from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, fitting_max_tokens, output_tokens, prompt_tokens, worst, worst_case
+from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, worst
 from gateway.routing.retry import after
 from gateway.routing.router import Router
 from providers import tokens
-from providers.dialects import DecodeError
-from providers.errors import BadAnswer, ProviderError, Rejected
+from providers.errors import BadAnswer, ProviderError
 from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
 
-CLAMP_LEAST = 16  # tokens of output: fewer are no answer
-CLAMP_TRIES = 3  # others may take what was left in between
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
 NOTHING = Usage()
 
@@ -102,10 +97,6 @@ class Attempts:
                         raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
             if not x.committed:
                 raise BadAnswer(f"backend {attempt.backend.name} ended its answer without content")
-        except DecodeError as fault:  # in a part of the body that only a translation reads, before anything is sent
-            error = Rejected(fault.message, sent=False, param=fault.param, code=fault.code)
-            self._end(x, attempt, "failed", error)
-            raise error from None
         except ProviderError as error:
             self._end(x, attempt, "failed", error)
             if not x.committed:
@@ -157,7 +148,6 @@ class Attempts:
 
     async def _reserve(self, x: Exchange, backend: Backend) -> int | Refusal | None:
         """Nano-USD held for one attempt on this backend; None = unpriced (takes no window)."""
-        x.clamped = None
         most = worst(backend.price, _bound(x, backend, x.features.input_tokens_upper))
         if not most:
             return most
@@ -170,28 +160,7 @@ class Attempts:
                 got = await self.accounts.obtain(x.scope, most, x.started_us)
                 if isinstance(got, Hold):
                     x.hold = got
-            if isinstance(got, Refusal) and x.clamp and backend.price is not None:
-                return await self._clamp(x, backend.price, _bound(x, backend, upper)) or got
         return got if isinstance(got, Refusal) else most
-
-    async def _clamp(self, x: Exchange, price: Price, bound: Bound) -> int | None:
-        """Reserve for as much output as the budgets leave; None where that is no answer any more."""
-        for _ in range(CLAMP_TRIES):
-            left = self.accounts.obtainable(x.scope, x.started_us) if x.hold is None else x.hold.free
-            fitting = fitting_max_tokens(price, bound, left)
-            if fitting < CLAMP_LEAST:
-                return None
-            lowered = replace(bound, max_tokens=fitting)
-            most = worst_case(price, prompt_tokens(lowered), output_tokens(lowered))
-            got = self._take(x, most)
-            if isinstance(got, Refusal) and x.hold is None:
-                got = await self.accounts.obtain(x.scope, most, x.started_us)
-                if isinstance(got, Hold):
-                    x.hold = got
-            if not isinstance(got, Refusal):
-                x.clamped = fitting if fitting * bound.n < output_tokens(bound) else None
-                return most
-        return None
 
     def _take(self, x: Exchange, most: int) -> Hold | Refusal:
         if x.hold is not None:
@@ -203,14 +172,8 @@ class Attempts:
 
     def _target(self, x: Exchange, attempt: Attempt) -> Target:
         backend = attempt.backend
-        supplied = x.clamped
-        if (
-            supplied is None
-            and x.request.max_tokens is None
-            and backend.max_output_tokens is None
-            and x.hold is not None
-            and x.hold.charges
-        ):
+        supplied = None
+        if x.request.max_tokens is None and backend.max_output_tokens is None and x.hold is not None and x.hold.charges:
             supplied = UNKNOWN_OUTPUT_TOKENS  # what was reserved must bind the backend too
         return Target(
             backend=backend.name,

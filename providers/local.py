@@ -22,10 +22,11 @@ from local_engine.errors import Unavailable as EngineUnavailable
 from local_engine.errors import Unreachable as EngineUnreachable
 from local_engine.wire import Params, Piece
 from providers.chat_template import ChatTemplate, Defaults, TemplateError
-from providers.dialects import DIALECTS, Quirks, to_neutral
+from providers.dialects import DIALECTS, DecodeError, Quirks, to_neutral
+from providers.dialects.base import UNREADABLE
 from providers.dialects.openai_chat.requests import foreign_fields
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
-from providers.types import Deadline, Event, Failed, Finished, Frame, Metered, Request, Started, Target, TextDelta, Usage
+from providers.types import Deadline, Event, Failed, Finished, Frame, Message, Metered, Request, Started, Target, TextDelta, Usage
 
 LOADING_RETRY_S = 2.0
 CHECK_S = 1.0
@@ -89,8 +90,7 @@ class LocalProvider:
         """Frames as the engine steps; usage is exact and told with every frame. Closing the iterator frees the sequence."""
         template = self._loaded()
         params = read_params(request, target, template.defaults)
-        messages = request.decoded if request.decoded is not None else DIALECTS[request.dialect].messages(request)
-        prompt = template.render(messages)
+        prompt = template.render(_messages(request))
         started = asyncio.get_running_loop().time()
         began = False
         try:
@@ -174,7 +174,7 @@ def read_params(request: Request, target: Target, defaults: Defaults) -> Params:
         if name in HONOURED:
             parameter, kind = HONOURED[name]
             found[parameter] = _value(name, raw, kind)
-        elif msgspec.json.decode(raw) in ASKS_NOTHING.get(name, ()):
+        elif _value(name, raw, Any) in ASKS_NOTHING.get(name, ()):
             continue
         elif name in DROPPED:
             dropped.append(name)
@@ -187,10 +187,19 @@ def read_params(request: Request, target: Target, defaults: Defaults) -> Params:
     return Params(max_tokens=limit, **found)
 
 
+def _messages(request: Request) -> tuple[Message, ...]:
+    if request.decoded is not None:
+        return request.decoded
+    try:
+        return DIALECTS[request.dialect].messages(request)
+    except DecodeError as error:
+        raise Rejected(error.message, sent=False, param=error.param, code=error.code) from None
+
+
 def _value(name: str, raw: Raw, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as error:
+    except UNREADABLE as error:
         raise Rejected(f"`{name}` is wrong: {error}", sent=False, param=name, code="invalid_type") from None
 
 

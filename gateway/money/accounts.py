@@ -143,10 +143,6 @@ class Accounts:
         """What a request would hear now; for a hold that could not grow."""
         return self._refusal(self._budgets.lane(scope, at_us), worst_nanousd)
 
-    def obtainable(self, scope: Scope, at_us: int) -> int:
-        """About what one request could get now, in nano-USD: for one that may be made smaller."""
-        return self._budgets.obtainable(self._budgets.lane(scope, at_us))
-
     def _refusal(self, lane: Lane, worst_nanousd: int) -> Refusal:
         return self._budgets.refusal(lane, worst_nanousd, available=not self._syncer.failing)
 

@@ -148,6 +148,13 @@ async def test_refusals_of_the_engine_are_the_client_s_fault_and_cost_nothing(pr
     assert (wrong.value.answered, wrong.value.param) == (True, "logit_bias")
 
 
+async def test_messages_that_cannot_be_read_are_the_client_s_fault_and_nothing_is_sent(provider: LocalProvider) -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"a","name":5}]}'
+    with pytest.raises(Rejected) as wrong:
+        await frames(provider, DIALECTS["openai_chat"].decode_request(body))
+    assert (wrong.value.sent, wrong.value.status, wrong.value.param) == (False, 400, "messages[0].name")
+
+
 async def test_limits_of_time(provider: LocalProvider, socket: Path) -> None:
     endless = request(logit_bias={"0": -100})
     with pytest.raises(TimedOut):

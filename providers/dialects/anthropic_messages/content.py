@@ -8,6 +8,7 @@ at the top, empty text nowhere.
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import DecodeError
-from providers.dialects.crossing import plain_text, unsupported
+from providers.dialects.crossing import unsupported
 from providers.errors import Rejected
 from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, RedactedThinking, Refusal, Text, Thinking, Tool
 
@@ -132,6 +133,8 @@ def _media(kind: str, block: Mapping[str, Any], members: set[str], cache: Raw | 
     form, data, media_type = source.get("type"), source.get("data"), source.get("media_type")
     title = block.get("title")
     if not members <= {"type", "source", "cache_control"} | ({"title"} if kind == "document" else set()):
+        return None
+    if title is not None and not isinstance(title, str):
         return None
     if kind == "image" and form in ("base64", "url"):
         return Image(url=source.get("url"), data=data, media_type=media_type, cache_control=cache)
@@ -260,7 +263,11 @@ def _document(document: Document, path: str) -> dict[str, Any]:
     elif document.data is None:
         raise unsupported(f"`{path}` names a file by its id, which only the vendor that issued it knows; send its data.", path)
     elif document.media_type == "text/plain":
-        source = {"type": "text", "media_type": "text/plain", "data": plain_text(document, path)}
+        try:
+            text = base64.b64decode(document.data, validate=True).decode("utf-8", "surrogatepass")
+        except (binascii.Error, UnicodeDecodeError):
+            raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path) from None
+        source = {"type": "text", "media_type": "text/plain", "data": text}
     block = {"type": "document", "source": source}
     return block if document.name is None else {**block, "title": document.name}
 

@@ -33,7 +33,7 @@ def decode_parameters(request: Request) -> Parameters:
         dropped["metadata"] = request.fields["metadata"]
     if value.get("thinking", {}).get("display") is not None:
         dropped["thinking.display"] = request.fields["thinking"]
-    if choice and choice.get("type") not in _CHOICES:
+    if choice and choice.get("type") not in list(_CHOICES):  # by equality: what stands there may not be a text
         raise DecodeError('`tool_choice.type` must be "auto", "any", "tool" or "none".', param="tool_choice.type")
     config = _object(request.fields.get("output_config", Raw(b"{}"))) if value.get("output_config") else {}
     return Parameters(

@@ -51,11 +51,10 @@ class Answer:
         """Append the events of one chunk. A usage that states nothing new is left out."""
         if not self.started and (chunk.id or chunk.model or chunk.choices):
             self.started = True
-            created = chunk.created
-            events.append(Started(_text(chunk.id), _text(chunk.model), created if type(created) is int else 0))
+            events.append(Started(_text(chunk.id), _text(chunk.model), _number(chunk.created) or 0))
         for choice in chunk.choices or ():
             body = choice.delta or (choice.message if type(choice) is wire.Choice else None)
-            number = choice.index if type(choice.index) is int else 0
+            number = _number(choice.index) or 0
             state = self.choices.get(number)
             if state is None:
                 state = self.choices[number] = _Choice()
@@ -113,6 +112,11 @@ class Answer:
             events.append(Metered(known))
 
 
+def _number(value: Any) -> int | None:
+    """A place or an instant; None for what is neither, and for one that no encoder could write again."""
+    return value if type(value) is int and 0 <= value < 1 << 53 else None
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
@@ -159,7 +163,7 @@ def _call(piece: wire.ToolPiece, state: _Choice, choice: int, events: list[Event
     arguments = function.arguments if function is not None else None
     text = _text(arguments) if arguments is None or isinstance(arguments, str) else wire.encode_json(arguments).decode()
     call_id = _text(piece.id)
-    key = piece.index if type(piece.index) is int else None
+    key = _number(piece.index)
     known = state.by_index.get(key)
     # without any index, every piece with a name is a call of its own
     if known is not None and not (name and (key is None or (call_id and state.ids[known] != call_id))):
@@ -239,7 +243,7 @@ def decode_answer(body: bytes) -> Frame:
     state = Answer()
     for position, choice in enumerate(answer.choices):
         choice.delta = None if choice.message is not None else choice.delta
-        if type(choice.index) is not int:
+        if _number(choice.index) is None:
             choice.index = position
         for index, call in enumerate((choice.message or wire.Delta()).tool_calls or ()):
             call.index = index  # a whole answer has no pieces: each entry is a call

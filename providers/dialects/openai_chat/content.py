@@ -93,7 +93,11 @@ def _calls(members: dict[str, Raw], path: str) -> tuple[Call, ...]:
         if not isinstance(arguments, str):
             where = f"{path}[{position}].function.arguments"
             raise DecodeError(f"`{where}` must be JSON as a text.", param=where, code="invalid_type")
-        calls.append(Call(call.get("id") or "", function["name"], arguments))
+        call_id = call.get("id")
+        if call_id is not None and not isinstance(call_id, str):
+            where = f"{path}[{position}].id"
+            raise DecodeError(f"`{where}` must be a text.", param=where, code="invalid_type")
+        calls.append(Call(call_id or "", function["name"], arguments))
     del members["tool_calls"]
     return tuple(calls)
 

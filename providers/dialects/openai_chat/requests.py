@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import PLAIN, DecodeError, Quirks
-from providers.dialects.body import read_messages, read_request, required
+from providers.dialects.body import check_steering, read_fields, read_value, reading
 from providers.dialects.crossing import leave_out
 from providers.dialects.openai_chat import content as codec
 from providers.dialects.openai_chat.crossing import Crossing
@@ -49,8 +49,20 @@ _TEXTS = ("text", "refusal")
 
 def decode_request(body: bytes) -> Request:
     """The body of one request. Raises DecodeError, which names the field and says what to send."""
-    fields, values, unknown = read_request(body, FIELDS)
-    request = Request(dialect=NAME, fields=fields, model=required(values, "model", FIELDS), size_bytes=len(body))
+    fields = read_fields(body)
+    values: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, raw in fields.items():
+        field = FIELDS.get(name)
+        if field is None:
+            check_steering(name, raw)
+            if raw != _NULL:
+                unknown.append(name)
+        elif field.check is not None:
+            values[name] = read_value(name, field, raw)
+            if not field.data and values[name].__class__ is dict:
+                check_steering(name, raw)
+    request = Request(dialect=NAME, fields=fields, model=_required(values, "model"), size_bytes=len(body))
     request.stream = values.get("stream") is True
     request.n = values.get("n") or 1
     request.temperature = values.get("temperature")
@@ -58,11 +70,18 @@ def decode_request(body: bytes) -> Request:
     if "stream_options" in values and values["stream_options"] is not None:
         request.include_usage = _include_usage(fields["stream_options"])
     needs = _needs(values, fields)
-    _look_at_messages(request, needs, unknown)
+    _look_at_messages(request, fields.get("messages"), needs, unknown)
     _look_at_tools(request, fields.get("tools"), needs, unknown)
     request.needs = frozenset(needs)
     request.unknown = tuple(unknown)
     return request
+
+
+def _required(values: dict[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str):
+        raise DecodeError(f"`{name}` is missing: send {FIELDS[name].remedy}.", param=name, code="missing_required_parameter")
+    return value
 
 
 def _limit(values: dict[str, Any]) -> int | None:
@@ -104,9 +123,22 @@ def _needs(values: dict[str, Any], fields: dict[str, Raw]) -> set[str]:
     return needs
 
 
-def _look_at_messages(request: Request, needs: set[str], unknown: list[str]) -> None:
+def _look_at_messages(request: Request, raw: Raw | None, needs: set[str], unknown: list[str]) -> None:
     """Roles, what kinds of content there are, and how many bytes of text at most."""
-    raw, found = read_messages(_messages, request.fields)
+    remedy = "send a list of at least one message, each with a `role` and `content`"
+    if raw is None:
+        raise DecodeError(f"`messages` is missing: {remedy}.", param="messages", code="missing_required_parameter")
+    try:
+        found = _messages(raw)
+    except msgspec.ValidationError as fault:
+        path = str(fault).rpartition("`$")[2].rstrip("`") if "`$" in str(fault) else ""
+        raise DecodeError(
+            f"`messages{path}` is wrong: {str(fault).partition(' - at')[0]}; {remedy}.", param=f"messages{path}", code="invalid_type"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise DecodeError(f"`messages` cannot be read: {fault}.", param="messages", code="invalid_json") from None
+    if not found:
+        raise DecodeError(f"`messages` is empty: {remedy}.", param="messages")
     request.prompt_bytes = len(memoryview(raw))
     for position, message in enumerate(found):
         content = message.content
@@ -163,21 +195,24 @@ def _look_at_tools(request: Request, raw: Raw | None, needs: set[str], unknown: 
 def messages(request: Request) -> tuple[Message, ...]:
     """The messages in the neutral model, decoded once. Raises DecodeError naming the message that is wrong."""
     if request.decoded is None:
-        request.decoded = codec.decode_messages(request.fields["messages"])
+        with reading("messages"):
+            request.decoded = codec.decode_messages(request.fields["messages"])
     return request.decoded
 
 
 def tools(request: Request) -> tuple[Tool, ...]:
     """The function tools, decoded once. Others bind a request to this language (`unknown`) and are not here."""
     if request.decoded_tools is None:
-        request.decoded_tools = codec.decode_tools(request.fields.get("tools", _NULL))
+        with reading("tools"):
+            request.decoded_tools = codec.decode_tools(request.fields.get("tools", _NULL))
     return request.decoded_tools
 
 
 def parameters(request: Request) -> Parameters:
     """What else is asked for, decoded once. Raises DecodeError naming the field that is wrong."""
     if request.parameters is None:
-        request.parameters = decode_parameters(request)
+        with reading("parameters"):
+            request.parameters = decode_parameters(request)
     return request.parameters
 
 

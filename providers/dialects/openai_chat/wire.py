@@ -6,7 +6,7 @@ A member that servers disagree about is Any and looked at by the code that needs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -89,9 +89,16 @@ class StreamChunk(Struct, gc=False):
     cost: Any = None
 
 
-# Decimal: a vendor's stated cost is money.
-decode_chunk = msgspec.json.Decoder(StreamChunk, float_hook=Decimal).decode
-decode_whole = msgspec.json.Decoder(Chunk, float_hook=Decimal).decode
+def _decimal(text: str) -> Decimal | None:
+    """A vendor's stated cost is money. None for what no number can hold, as if it were not stated."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+decode_chunk = msgspec.json.Decoder(StreamChunk, float_hook=_decimal).decode
+decode_whole = msgspec.json.Decoder(Chunk, float_hook=_decimal).decode
 decode_any = msgspec.json.Decoder().decode
 encode_json = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -131,8 +138,10 @@ def _count(*values: Any) -> int | None:
     for value in values:
         if value is None:
             continue
-        count = int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
-        if type(count) is not int or not 0 <= count <= MAX_COUNT:
+        if type(value) not in (int, Decimal) or not 0 <= value <= MAX_COUNT:
+            raise _Bad
+        count = int(value)  # once it is known to be small: the integer that 1e999999999 stands for takes minutes to make
+        if count != value:
             raise _Bad
         return count
     return None

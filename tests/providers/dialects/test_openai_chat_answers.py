@@ -433,3 +433,10 @@ def test_an_event_nested_beyond_reading_is_left_out():
 def test_a_whole_answer_nested_beyond_reading_is_a_bad_answer():
     with pytest.raises(BadAnswer):
         decode_answer(b'{"choices":[{"index":0,"message":{"content":' + DEEP + b"}}]}")
+
+
+def test_places_and_instants_that_nobody_could_write_again_are_not_taken():
+    frame = run(event(choices=[{"index": 2**70, "delta": {"content": "a"}}], created=10**30), chunk({}, "stop"), DONE)
+    assert frame.events[:2] == [Started("c1", "m", 0), TextDelta("a", 0)]
+    choice = {"index": 2**70, "message": {"content": "a"}, "finish_reason": "stop"}
+    assert decode_answer(event(choices=[choice], created=-1)[6:]).events[:2] == [Started("c1", "m", 0), TextDelta("a", 0)]

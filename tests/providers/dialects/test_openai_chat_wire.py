@@ -98,6 +98,14 @@ def test_a_stated_cost_is_exact(members, nanousd):
     assert found.stated_nanousd == nanousd
 
 
+@pytest.mark.parametrize("number", ["1e999999999", "1e99999999999999999999", "1e-99999999999999999999", "0.5", "-1"])
+def test_a_count_that_no_integer_should_be_made_of_is_not_taken(number):
+    chunk = decode_chunk(b'{"usage":{"prompt_tokens":%b,"completion_tokens":1}}' % number.encode())
+    assert usage_from_wire(chunk.usage) in (None, Usage(output=1))  # at once: 10 to the 999,999,999th would take hours
+    chunk = decode_chunk(b'{"usage":{"prompt_tokens":1e3,"completion_tokens":1,"cost":%b}}' % number.encode())
+    assert usage_from_wire(chunk.usage) in (Usage(input=1000, output=1), Usage(input=1000, output=1, stated_nanousd=500_000_000))
+
+
 def test_a_cost_beside_the_usage():
     found = usage_from_wire(counts(1, 1), {"usd": Decimal("0.5"), "diem": 1})
     assert found is not None
