@@ -163,7 +163,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)
     attempts = Attempts(accounts, router, providers, settings.server.over_budget_status)
-    limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight)
+    limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s)
     parts = Parts(
         settings=settings,
         engine=engine,

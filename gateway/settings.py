@@ -51,6 +51,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     drain_s: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
     silent_worker_s: Seconds = 10.0  # a worker without a heartbeat for this long is killed and restarted
     max_body_bytes: Bytes = 20 * 1024 * 1024
+    body_s: Seconds = 60.0  # for a request's body to arrive; then 408
     max_in_flight: Count = 2000  # requests per worker; beyond it 503
     keep_alive_s: Seconds = 10.0  # a comment into a stream that is silent this long
     stalled_client_s: Seconds = 60.0  # a client that does not read for this long is cut

@@ -5,6 +5,7 @@ Four forms: plain seconds, durations (`130ms`, `1m30s`), instants (RFC 3339, HTT
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -60,6 +61,8 @@ def wait_s(value: str | None, now: float, unit: float = 1.0) -> float | None:
         number = float(text)
     except ValueError:
         return _duration(text) if text[0].isdigit() and "-" not in text else _instant(text, now)
+    if not math.isfinite(number):
+        return None
     if number > 1e12:
         return _bounded(number / 1000 - now)  # an instant in Unix milliseconds
     if number > 1e9:

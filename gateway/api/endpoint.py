@@ -27,6 +27,7 @@ from providers.types import Failed, Frame
 
 Headers = dict[bytes, bytes]
 JSON = b"application/json"
+TOO_SLOW = "the body did not arrive in time"  # why a timer cancelled the reading
 CARRIED_HEADER_BYTES = 1024  # of one header that goes on to a backend
 EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
@@ -88,7 +89,7 @@ class Endpoint:
         """Who asks, and the whole body. Raises GatewayError or ClientLeft."""
         self._check(scope, headers)
         principal = await self._authenticate(headers)
-        return principal, await read_body(receive, headers, self.limits.max_body_bytes)
+        return principal, await read_body(receive, self.limits)
 
     def _check(self, scope: HTTPScope, headers: Headers) -> None:
         if scope["method"] != "POST":
@@ -287,26 +288,33 @@ def carried(headers: Headers, names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
-    """The whole body, bounded while it is read."""
-    message = cast(dict[str, Any], await receive())
+async def read_body(receive: Receive, limits: Limits) -> bytes:
+    """The whole body, bounded in size and time while it is read. A timer, no timeout context: it costs under a microsecond."""
+    task = asyncio.current_task()
+    assert task is not None
+    late = asyncio.get_running_loop().call_later(limits.body_s, task.cancel, TOO_SLOW)
+    try:
+        message = cast(dict[str, Any], await receive())
+        body: bytes = message.get("body", b"")
+        pieces, size = [body], len(body)
+        while message["type"] != "http.disconnect" and size <= limits.max_body_bytes and message.get("more_body"):
+            message = cast(dict[str, Any], await receive())
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+    except asyncio.CancelledError as error:
+        if error.args != (TOO_SLOW,):
+            raise
+        task.uncancel()
+        raise errors.InvalidRequest(
+            f"The body did not arrive within {limits.body_s:g} s (server.body_s).", status=408, code="body_timeout"
+        ) from None
+    finally:
+        late.cancel()
     if message["type"] == "http.disconnect":
         raise ClientLeft
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        if len(body) > limit:
-            raise too_large(limit)
-        return body
-    pieces, size = [body], len(body)
-    while message.get("more_body"):
-        message = cast(dict[str, Any], await receive())
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > limit:
-            raise too_large(limit)
-    return b"".join(pieces)
+    if size > limits.max_body_bytes:
+        raise too_large(limits.max_body_bytes)
+    return body if len(pieces) == 1 else b"".join(pieces)
 
 
 def too_large(limit: int) -> GatewayError:

@@ -43,7 +43,7 @@ def gateway(primary: FakeUpstream, second: FakeUpstream, tmp_path_factory: pytes
         + route("single", "one", more="max_attempts = 1")
         + route("kept", "one", more='cache = "always"\nmax_attempts = 1')
     )
-    with running(tmp_path_factory.mktemp("gateway"), config) as made:
+    with running(tmp_path_factory.mktemp("gateway"), config, server="body_s = 1.0") as made:
         made.key("alpha")
         yield made
 
@@ -420,6 +420,18 @@ def test_a_deadline_that_passes_is_504_before_the_first_token_and_an_event_after
     for wrong in ("soon", "-1", "0", "nan"):
         status, raw, _ = gateway.call("POST", "/v1/chat/completions", body, key, {"x-tollway-deadline-ms": wrong})
         assert status == 400 and json.loads(raw)["error"]["param"] == "x-tollway-deadline-ms", wrong
+
+
+async def test_a_body_that_does_not_arrive_is_refused(gateway: Gateway) -> None:
+    for sent in (b"", b'{"model": '):
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.keys['alpha']}\r\ncontent-length: 100\r\n\r\n"
+        )
+        writer.write(head.encode() + sent)
+        answer = await asyncio.wait_for(reader.read(2000), 5)
+        assert answer.startswith(b"HTTP/1.1 408") and b"body_timeout" in answer
+        writer.close()
 
 
 async def test_twenty_clients_leave_at_random_points(gateway: Gateway, primary: FakeUpstream) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from providers.dialects.body import Field
+from providers.dialects.body import MAX_TOKENS, Field
 
 
 def _check(kind: Any) -> Any:
@@ -22,7 +22,7 @@ _text = _check(str | None)
 FIELDS: Mapping[str, Field] = {
     "model": Field(_check(Annotated[str, Meta(min_length=1, max_length=256)]), "the name of a route, as text"),
     "messages": Field(None, "a list of at least one message", data=True),
-    "max_tokens": Field(_check(Annotated[int, Meta(ge=0)]), "a whole number, the most tokens of the answer"),
+    "max_tokens": Field(_check(Annotated[int, Meta(ge=0, le=MAX_TOKENS)]), f"a whole number up to {MAX_TOKENS}"),
     "system": Field(_check(str | list[dict[str, Raw]] | None), "a text or a list of text blocks", data=True),
     "stream": Field(_check(bool | None), "true or false"),
     "temperature": Field(_share, "a number from 0 to 1", default=1),
