@@ -29,6 +29,7 @@ Headers = dict[bytes, bytes]
 JSON = b"application/json"
 TOO_SLOW = "the body did not arrive in time"  # why a timer cancelled the reading
 CARRIED_HEADER_BYTES = 1024  # of one header that goes on to a backend
+DROPPED_CHARACTERS = 1024  # of the header that names fields which were left out
 EVENT_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
@@ -136,8 +137,8 @@ class Endpoint:
             self.telemetry.fault(str(x.id), fault)
         finally:
             watch.close()
-            cost = None if self.pipeline.leave(x, error) else self.pipeline.settle(x, outcome, error)
             try:
+                cost = None if self.pipeline.leave(x, error) else self.pipeline.settle(x, outcome, error)
                 if error is not None and x.cancel_reason not in ("client", "stalled"):
                     await reply.fail(error, cost)
             finally:
@@ -218,7 +219,7 @@ class Reply:
         attempts = len(x.ends) + (x.running is not None)
         found.append((b"x-tollway-attempts", str(attempts).encode()))
         if x.request.dropped:
-            found.append((b"x-tollway-dropped", ", ".join(x.request.dropped).encode()))
+            found.append((b"x-tollway-dropped", told(x.request.dropped)))
         if x.ticket is not None:
             found += limiter.headers(x.ticket)
         if with_cost:
@@ -286,6 +287,12 @@ def carried(headers: Headers, names: tuple[str, ...]) -> dict[str, str]:
                 raise errors.InvalidRequest(f"The header {name} must be at most {CARRIED_HEADER_BYTES} printable characters.", param=name)
             found[name] = value
     return found
+
+
+def told(names: tuple[str, ...]) -> bytes:
+    """A header's value of names that a client may have chosen: printable ASCII, and bounded."""
+    text = ", ".join(name if name.isascii() and name.isprintable() else ascii(name)[1:-1] for name in names)
+    return (text if len(text) <= DROPPED_CHARACTERS else text[: DROPPED_CHARACTERS - 3] + "...").encode()
 
 
 async def read_body(receive: Receive, limits: Limits) -> bytes:

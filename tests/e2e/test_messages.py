@@ -371,6 +371,16 @@ def test_g34_what_anthropic_lacks_is_refused_or_named(gateway: Gateway, upstream
     assert (status, told["choices"][0]["finish_reason"]) == (200, "stop")
 
 
+def test_names_that_a_client_made_up_break_no_header(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(json_reply(message([{"type": "text", "text": "x"}])))
+    names = {"a\r\nset-cookie: b": 1, "é": 2, **{f"long-{n}": n for n in range(500)}}
+    body = json.dumps({"model": "claude", "messages": [{"role": "user", "content": "hi", **names}]}).encode()
+    status, _, headers = gateway.call("POST", "/v1/chat/completions", body, gateway.keys["alpha"])
+    assert status == 200 and "set-cookie" not in headers
+    assert headers["x-tollway-dropped"].startswith(r"messages.a\r\nset-cookie: b, messages.\xe9, messages.long-0")
+    assert len(headers["x-tollway-dropped"]) <= 1024
+
+
 def test_g35_empty_and_broken_arguments(gateway: Gateway, upstream: FakeUpstream) -> None:
     def turns(arguments: str) -> bytes:
         call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
