@@ -41,12 +41,12 @@ class Ticker:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now = time.monotonic()
-            self.look(now)
-            self._start_chores(now)
             try:
+                now = time.monotonic()
+                self.look(now)
+                self._start_chores(now)
                 self.telemetry.tick()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - a supervisor: without the next tick no deadline would be kept
                 self.telemetry.fault("tick", error)
 
     def look(self, now: float) -> None:

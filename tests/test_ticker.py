@@ -118,6 +118,27 @@ async def test_a_chore_that_fails_is_counted_and_the_others_go_on(tmp_path: Path
         await one.stop()
 
 
+async def test_a_tick_that_fails_does_not_end_the_ticking(tmp_path: Path) -> None:
+    x = exchange()
+    await running(x)
+    one, failed = ticker(tmp_path, x), asyncio.Event()
+
+    def broken() -> dict[str, float]:
+        failed.set()
+        raise ZeroDivisionError
+
+    one.telemetry.gauges = broken
+    one.start()
+    try:
+        await asyncio.wait_for(failed.wait(), 5.0)
+        x.deadline_at = 0.0
+        assert x.task is not None
+        await asyncio.wait({x.task}, timeout=5.0)
+        assert x.cancel_reason == "deadline"
+    finally:
+        await one.stop()
+
+
 async def test_a_slow_chore_is_not_started_again(tmp_path: Path) -> None:
     one, starts = ticker(tmp_path), 0
 
