@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from gateway.catalog import Backend
+from gateway.errors import DeadlinePassed
 from gateway.exchange import Attempt, Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.budgets import Hold, Refusal
@@ -26,6 +27,7 @@ from providers.errors import BadAnswer, ProviderError
 from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
 
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
+LEAST_S = 0.01  # with less time than this left, nobody is asked any more: it would cost and not answer
 NOTHING = Usage()
 
 
@@ -57,6 +59,8 @@ class Attempts:
                 return
             except ProviderError as failure:
                 failures.append(failure)
+            if x.deadline_at is not None and time.monotonic() + LEAST_S >= x.deadline_at:
+                raise DeadlinePassed("The request passed its deadline.")
             action, delay_s = after(failures[-1], len(x.ends), x.route.max_attempts, position + 1 < len(plan), random.random())
             if action == "stop" or not self.router.retries.take(time.monotonic()):
                 break
@@ -164,7 +168,7 @@ class Attempts:
 
     def _take(self, x: Exchange, most: int) -> Hold | Refusal:
         if x.hold is not None:
-            return x.hold if x.hold.grow(most) else self.accounts.refusal(x.scope, most, x.started_us)
+            return x.hold if x.hold.grow(most) else self.accounts.refusal(x.hold, most)
         got = self.accounts.reserve(x.scope, most, x.started_us)
         if isinstance(got, Hold):
             x.hold = got

@@ -137,14 +137,11 @@ class Accounts:
         lane = self._budgets.lane(scope, at_us)
         if worst_nanousd == 0 or not lane.windows:
             return Hold(_FREE, worst_nanousd)
-        return self._budgets.take(lane, worst_nanousd, at_us) or self._refusal(lane, worst_nanousd)
+        return self._budgets.take(lane, worst_nanousd, at_us) or self.refusal(lane, worst_nanousd)
 
-    def refusal(self, scope: Scope, worst_nanousd: int, at_us: int) -> Refusal:
-        """What a request would hear now; for a hold that could not grow."""
-        return self._refusal(self._budgets.lane(scope, at_us), worst_nanousd)
-
-    def _refusal(self, lane: Lane, worst_nanousd: int) -> Refusal:
-        return self._budgets.refusal(lane, worst_nanousd, available=not self._syncer.failing)
+    def refusal(self, drawn: Hold | Lane, worst_nanousd: int) -> Refusal:
+        """What a request hears now whose hold could not grow, or that got none."""
+        return self._budgets.refusal(drawn.windows, worst_nanousd, available=not self._syncer.failing)
 
     async def obtain(self, scope: Scope, worst_nanousd: int, at_us: int) -> Hold | Refusal:
         """Reserve; where it does not fit, ask SQL and, near the cap, the other processes' idle money before refusing."""
@@ -155,9 +152,9 @@ class Accounts:
         waiters = self._syncer.waiters
         now = self.now_us()
         if any(window.refused_until_us > now and worst_nanousd >= (window.refused_need or 0) for window in lane.windows):
-            return self._budgets.refusal(lane, worst_nanousd, available=True)
+            return self._budgets.refusal(lane.windows, worst_nanousd, available=True)
         if self._syncer.failing or self._closing or len(waiters) >= WAITERS:
-            return self._budgets.refusal(lane, worst_nanousd, available=False)
+            return self._budgets.refusal(lane.windows, worst_nanousd, available=False)
         waiter = waiters.join(lane, worst_nanousd, at_us)
         self._syncer.wake()
         try:
@@ -181,8 +178,6 @@ class Accounts:
     async def intend(self, intent: Intent) -> None:
         """Before dispatch; under fsync = "power" it returns once the record is on the disk."""
         await self._syncer.journal.intent_durable(intent)
-
-    intent_durable = intend
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         """An attempt is over and its request goes on."""

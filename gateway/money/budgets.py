@@ -6,7 +6,7 @@ Three numbers per window: `amount` (own lease as SQL last answered), `unsynced` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -308,9 +308,9 @@ class Budgets:
             self.by_id.pop(window.id, None)
         self._lanes.clear()
 
-    def refusal(self, lane: Lane, worst: int, *, available: bool) -> Refusal:
+    def refusal(self, windows: Sequence[Window], worst: int, *, available: bool) -> Refusal:
         """Name the window that is shortest of money for this request."""
-        window = min(lane.windows, key=lambda window: window.free + (window.room or 0) + window.idle_of_others)
+        window = min(windows, key=lambda window: window.free + (window.room or 0) + window.idle_of_others)
         left = window.cap - window.spent - window.unsynced
         held = min(left, window.leased - window.unsynced - max(0, window.free) - window.idle_of_others)
         return Refusal(

@@ -98,7 +98,7 @@ class Waiters:
                 window.refused_need = min(waiter.worst, window.refused_need or waiter.worst) if fresh else waiter.worst
                 window.refused_until_us = now_us + self._refusal_memory_us
         if not waiter.future.done():
-            waiter.future.set_result(self._budgets.refusal(waiter.lane, waiter.worst, available=True))
+            waiter.future.set_result(self._budgets.refusal(waiter.lane.windows, waiter.worst, available=True))
 
     def _recalled(self, waiter: Waiter) -> None:
         """Others were asked for their idle money: from the first answer on it has recall_wait_s to come."""
@@ -112,7 +112,7 @@ class Waiters:
     def _expire(self, waiter: Waiter, answered: bool) -> None:
         self.leave(waiter)
         if not waiter.future.done():
-            waiter.future.set_result(self._budgets.refusal(waiter.lane, waiter.worst, available=answered))
+            waiter.future.set_result(self._budgets.refusal(waiter.lane.windows, waiter.worst, available=answered))
 
     def fail_all(self) -> None:
         """SQL does not answer: nobody can be served or honestly refused."""

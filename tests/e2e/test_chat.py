@@ -407,13 +407,21 @@ def test_explain_prints_the_decision(gateway: Gateway, primary: FakeUpstream) ->
     assert "one" in text and "two" in text
 
 
-def test_a_deadline_that_passes_is_504_before_the_first_token_and_an_event_after_it(gateway: Gateway, primary: FakeUpstream) -> None:
+def test_a_deadline_that_passes_is_504_before_the_first_token_and_an_event_after_it(
+    gateway: Gateway, primary: FakeUpstream, second: FakeUpstream
+) -> None:
     key, limit = gateway.keys["alpha"], {"x-tollway-deadline-ms": "700"}
     body = json.dumps({"model": "single", "messages": HELLO, "stream": True}).encode()
     primary.play([hang()])
     status, raw, headers = gateway.call("POST", "/v1/chat/completions", body, key, limit)
     assert status == 504 and json.loads(raw)["error"]["code"] in ("deadline_passed", "upstream_timeout")
     assert row_of(gateway, headers["x-tollway-request-id"])["outcome"] == "failed"
+    for upstream in (primary, second):
+        upstream.requests.clear()
+        upstream.play([hang()])
+    status, _, headers = gateway.call("POST", "/v1/chat/completions", body.replace(b"single", b"both"), key, limit)
+    assert (status, headers["x-tollway-attempts"]) == (504, "1")
+    assert len(primary.requests) + len(second.requests) == 1, "nobody is asked after the deadline"
     primary.play(sse_reply(chat_chunks(["z"] * 300), delay_s=0.05))
     status, raw, _ = gateway.call("POST", "/v1/chat/completions", body, key, limit)
     assert status == 200 and raw.count(b'"error"') == 1 and b'"finish_reason": "stop"' not in raw

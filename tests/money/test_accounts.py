@@ -192,7 +192,7 @@ async def test_holds_grow_for_a_second_attempt_and_overruns_are_booked(database:
     got = await accounts.obtain(SCOPE, 60 * CENT, now)
     assert isinstance(got, Hold)
     assert not got.grow(60 * CENT)
-    refusal = accounts.refusal(SCOPE, 60 * CENT, now)
+    refusal = accounts.refusal(got, 60 * CENT)
     assert (refusal.kind, refusal.worst_nanousd) == ("budget", 60 * CENT)
     got.shrink(60 * CENT - 130 * CENT)  # the provider billed more than its bound
     accounts.intent(intent_of(request_id, now, got, 60 * CENT))
@@ -202,6 +202,17 @@ async def test_holds_grow_for_a_second_attempt_and_overruns_are_booked(database:
     found = await books(database.engine)
     found.assert_sound()
     assert (found.spent[1], found.leased) == (130 * CENT, 0)
+
+
+async def test_a_hold_whose_budget_was_deleted_still_says_why_it_cannot_grow(database: Database, opened: Open) -> None:
+    accounts = await opened(await add_budget(database.engine, limit=100 * CENT))
+    got = await accounts.obtain(SCOPE, 60 * CENT, accounts.now_us())
+    assert isinstance(got, Hold)
+    accounts.set_budgets([])
+    assert not got.grow(60 * CENT)
+    refusal = accounts.refusal(got, 60 * CENT)
+    assert (refusal.kind, refusal.worst_nanousd) == ("budget", 60 * CENT)
+    accounts.release(got)
 
 
 async def test_what_is_open_at_the_end_is_left_to_an_adopter(database: Database, opened: Open) -> None:
