@@ -28,17 +28,15 @@ from providers.types import Finished, Frame, Metered, ReasoningDelta, Request, S
 class Meter:
     """What one attempt has brought so far, read off the events as they pass."""
 
-    __slots__ = ("finished", "first_at", "last_at", "model", "pieces", "provider_id", "text", "usage")
+    __slots__ = ("finished", "first_at", "pieces", "provider_id", "text", "usage")
 
     def __init__(self) -> None:
         self.first_at: float | None = None  # monotonic seconds of the first event that carries something
-        self.last_at = 0.0
         self.usage: Usage | None = None
         self.finished = False
         self.pieces = 0  # events that carried output: about a token each, where nothing better is known
         self.text: list[str] = []
         self.provider_id = ""
-        self.model = ""
 
     def feed(self, frame: Frame, now: float) -> bool:
         """Take a frame in; True when it carries something (text, reasoning, a tool call or an end)."""
@@ -59,11 +57,8 @@ class Meter:
                 carries = self.finished = True
             elif isinstance(event, Started):
                 self.provider_id = event.id[:FOREIGN_CHARACTERS]
-                self.model = event.model
-        if carries:
-            self.last_at = now
-            if self.first_at is None:
-                self.first_at = now
+        if carries and self.first_at is None:
+            self.first_at = now
         return carries
 
 
@@ -162,8 +157,11 @@ class Exchange:
         return attempt.backend if attempt is not None else None
 
     def cancel(self, reason: str) -> None:
-        """Stop the request's task; the first reason counts."""
-        if not self.cancel_reason and self.task is not None and not self.outcome:
+        """Stop the request's task; the first reason counts, and none once it is settled: but a client that does not take what is left
+        to send is cut at any time."""
+        if self.task is None or self.cancel_reason == "stalled":
+            return
+        if reason == "stalled" or not (self.cancel_reason or self.outcome):
             self.cancel_reason = reason
             self.task.cancel()
 

@@ -52,12 +52,11 @@ class Ticker:
     def look(self, now: float) -> None:
         """One pass over the live requests."""
         for x in tuple(self.in_flight):
-            if x.deadline_at is not None and now > x.deadline_at:
+            if x.sending_since and now - x.sending_since > self.stalled_client_s:
+                x.cancel("stalled")
+            elif x.deadline_at is not None and now > x.deadline_at:
                 x.cancel("deadline")
-            elif x.sending_since:
-                if now - x.sending_since > self.stalled_client_s:
-                    x.cancel("stalled")
-            elif x.keep_alive is not None and now - x.last_sent > self.keep_alive_s:
+            elif not x.sending_since and x.keep_alive is not None and now - x.last_sent > self.keep_alive_s:
                 x.last_sent = now
                 x.keep_alive()
 

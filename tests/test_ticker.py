@@ -74,6 +74,17 @@ async def test_a_settled_request_is_left_alone(tmp_path: Path) -> None:
     assert await outcome(x) == ""
 
 
+@pytest.mark.parametrize("before", ["", "deadline"])
+async def test_a_client_that_does_not_read_the_last_words_of_a_settled_request_is_cut_once(tmp_path: Path, before: str) -> None:
+    x = exchange()
+    task = await running(x)
+    x.outcome, x.cancel_reason, x.sending_since, x.deadline_at = "completed", before, 100.0, 100.0
+    one = ticker(tmp_path, x)
+    one.look(160.1)
+    one.look(161.1)
+    assert (await outcome(x), task.cancelling()) == ("stalled", 1)
+
+
 async def test_a_silent_stream_hears_one_keep_alive_per_silence(tmp_path: Path) -> None:
     x, heard = exchange(), 0
 

@@ -109,7 +109,7 @@ class Router:
         ]
 
     def _adopt(self, catalog: Catalog) -> None:
-        """A new snapshot: keep the states of backends that are still the same machine, forget the rest unless still in use."""
+        """A new snapshot: keep the states of backends that are still the same machine; of the rest each running Call keeps its own."""
         states: dict[str, BackendState] = {}
         for name, backend in catalog.backends.items():
             old = self._states.get(name)
