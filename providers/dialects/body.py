@@ -5,9 +5,9 @@ JSON in UTF-8, one object, no key twice, each known field of its type, and no na
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,6 +22,9 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _key = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 _SPACE = b" \t\r\n"
+_NULL = Raw(b"null")
+
+T = TypeVar("T")
 
 # Names that would choose the address, the credential or the target in place of the catalog. Compared in lower case, `-` as `_`.
 STEERING = frozenset(
@@ -159,6 +162,52 @@ def reading(name: str) -> Iterator[None]:
         yield
     except UNREADABLE as fault:
         raise DecodeError(f"`{name}` cannot be read: {str(fault)[:160]}.", param=name, code="invalid_json") from None
+
+
+def read_request(body: bytes, table: Mapping[str, Field]) -> tuple[dict[str, Raw], dict[str, Any], list[str]]:
+    """(fields as bytes, values of the known ones that are checked, names of the unknown ones). Raises DecodeError."""
+    fields = read_fields(body)
+    values: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, raw in fields.items():
+        field = table.get(name)
+        if field is None:
+            check_steering(name, raw)
+            if raw != _NULL:
+                unknown.append(name)
+        elif field.check is not None:
+            values[name] = read_value(name, field, raw)
+            if not field.data and values[name].__class__ is dict:
+                check_steering(name, raw)
+    return fields, values, unknown
+
+
+def required(values: Mapping[str, Any], name: str, table: Mapping[str, Field]) -> Any:
+    """A field's value. Raises DecodeError where it is missing or null."""
+    value = values.get(name)
+    if value is None:
+        raise DecodeError(f"`{name}` is missing: send {table[name].remedy}.", param=name, code="missing_required_parameter")
+    return value
+
+
+def read_messages(decode: Callable[[Raw], list[T]], fields: Mapping[str, Raw]) -> tuple[Raw, list[T]]:
+    """The messages as bytes and as far as `decode` looks into them; at least one. Raises DecodeError naming the one that is wrong."""
+    remedy = "send a list of at least one message, each with a `role` and `content`"
+    raw = fields.get("messages")
+    if raw is None:
+        raise DecodeError(f"`messages` is missing: {remedy}.", param="messages", code="missing_required_parameter")
+    try:
+        found = decode(raw)
+    except msgspec.ValidationError as fault:
+        path = str(fault).rpartition("`$")[2].rstrip("`") if "`$" in str(fault) else ""
+        raise DecodeError(
+            f"`messages{path}` is wrong: {str(fault).partition(' - at')[0]}; {remedy}.", param=f"messages{path}", code="invalid_type"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise DecodeError(f"`messages` cannot be read: {fault}.", param="messages", code="invalid_json") from None
+    if not found:
+        raise DecodeError(f"`messages` is empty: {remedy}.", param="messages")
+    return raw, found
 
 
 def check_steering(name: str, raw: Raw | None) -> None:

@@ -5,6 +5,8 @@ A field is translated, refused by its name or dropped and named; never lost in s
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -13,7 +15,7 @@ from msgspec import Raw
 from providers.dialects.base import Quirks
 from providers.dialects.body import Field
 from providers.errors import Unsupported
-from providers.types import Parameters, Request
+from providers.types import Document, Parameters, Request
 
 _any = msgspec.json.Decoder().decode
 
@@ -21,6 +23,14 @@ _any = msgspec.json.Decoder().decode
 def unsupported(message: str, param: str) -> Unsupported:
     """Found before anything was sent: another backend may carry it."""
     return Unsupported(message, sent=False, param=param)
+
+
+def plain_text(document: Document, path: str) -> str:
+    """The text of a plain-text document, which languages hold in different forms. Raises Unsupported naming its place."""
+    try:
+        return base64.b64decode(document.data or "", validate=True).decode("utf-8", "surrogatepass")
+    except (binascii.Error, UnicodeDecodeError):
+        raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path) from None
 
 
 def without_counterpart(request: Request, table: Mapping[str, Field]) -> tuple[dict[str, Raw], dict[str, Raw]]:

@@ -8,7 +8,6 @@ at the top, empty text nowhere.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import DecodeError
-from providers.dialects.crossing import unsupported
+from providers.dialects.crossing import plain_text, unsupported
 from providers.errors import Rejected
 from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, RedactedThinking, Refusal, Text, Thinking, Tool
 
@@ -263,11 +262,7 @@ def _document(document: Document, path: str) -> dict[str, Any]:
     elif document.data is None:
         raise unsupported(f"`{path}` names a file by its id, which only the vendor that issued it knows; send its data.", path)
     elif document.media_type == "text/plain":
-        try:
-            text = base64.b64decode(document.data, validate=True).decode("utf-8", "surrogatepass")
-        except (binascii.Error, UnicodeDecodeError):
-            raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path) from None
-        source = {"type": "text", "media_type": "text/plain", "data": text}
+        source = {"type": "text", "media_type": "text/plain", "data": plain_text(document, path)}
     block = {"type": "document", "source": source}
     return block if document.name is None else {**block, "title": document.name}
 

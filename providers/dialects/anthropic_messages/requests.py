@@ -7,7 +7,6 @@ Knows no vendor by name: what a backend takes comes as Quirks.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -16,7 +15,7 @@ from providers.dialects.anthropic_messages import content as codec
 from providers.dialects.anthropic_messages.fields import FIELDS, BlockPeek, MessagePeek, SourcePeek, ToolPeek
 from providers.dialects.anthropic_messages.parameters import decode_parameters, encode_parameters
 from providers.dialects.base import PLAIN, DecodeError, Quirks
-from providers.dialects.body import check_steering, read_fields, read_value, reading
+from providers.dialects.body import read_messages, read_request, reading, required
 from providers.dialects.crossing import leave_out
 from providers.types import Message, Parameters, Request, Target, Tool
 
@@ -37,30 +36,14 @@ _COUNTED = ("system", "tools", "output_config", "output_format")  # prompt text 
 def decode_request(body: bytes) -> Request:
     """The body of one request. Raises DecodeError, which names the field and says what to send."""
     request = decode_count(body)
-    if request.max_tokens is None:
-        message = f"`max_tokens` is missing: send {FIELDS['max_tokens'].remedy}."
-        raise DecodeError(message, param="max_tokens", code="missing_required_parameter")
+    required({"max_tokens": request.max_tokens}, "max_tokens", FIELDS)
     return request
 
 
 def decode_count(body: bytes) -> Request:
     """The same for a request to count tokens, which has no limit of its answer."""
-    fields = read_fields(body)
-    values: dict[str, Any] = {}
-    unknown: list[str] = []
-    for name, raw in fields.items():
-        field = FIELDS.get(name)
-        if field is None:
-            check_steering(name, raw)
-            if raw != _NULL:
-                unknown.append(name)
-        elif field.check is not None:
-            values[name] = read_value(name, field, raw)
-            if not field.data and values[name].__class__ is dict:
-                check_steering(name, raw)
-    if not isinstance(values.get("model"), str):
-        raise DecodeError(f"`model` is missing: send {FIELDS['model'].remedy}.", param="model", code="missing_required_parameter")
-    request = Request(dialect=NAME, fields=fields, model=values["model"], size_bytes=len(body))
+    fields, values, unknown = read_request(body, FIELDS)
+    request = Request(dialect=NAME, fields=fields, model=required(values, "model", FIELDS), size_bytes=len(body))
     request.stream = values.get("stream") is True
     request.temperature = values.get("temperature")
     request.max_tokens = values.get("max_tokens")
@@ -68,7 +51,7 @@ def decode_count(body: bytes) -> Request:
     needs: set[str] = set()
     if values.get("output_format") or (values.get("output_config") or {}).get("format", _NULL) != _NULL:
         needs.add("json_schema")
-    _look_at_messages(request, fields.get("messages"), needs, unknown)
+    _look_at_messages(request, needs, unknown)
     if fields.get("tools", _NULL) != _NULL:
         _look_at_tools(fields["tools"], needs, unknown)
     request.needs = frozenset(needs)
@@ -76,19 +59,9 @@ def decode_count(body: bytes) -> Request:
     return request
 
 
-def _look_at_messages(request: Request, raw: Raw | None, needs: set[str], unknown: list[str]) -> None:
+def _look_at_messages(request: Request, needs: set[str], unknown: list[str]) -> None:
     """Roles, what kinds of content there are, and how many bytes of text at most."""
-    remedy = "send a list of at least one message, each with a `role` and `content`"
-    if raw is None:
-        raise DecodeError(f"`messages` is missing: {remedy}.", param="messages", code="missing_required_parameter")
-    try:
-        found = _messages(raw)
-    except msgspec.ValidationError as fault:
-        raise DecodeError(f"`messages` must be a list ({str(fault)[:160]}): {remedy}.", param="messages", code="invalid_type") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise DecodeError(f"`messages` cannot be read: {fault}.", param="messages", code="invalid_json") from None
-    if not found:
-        raise DecodeError(f"`messages` is empty: {remedy}.", param="messages")
+    raw, found = read_messages(_messages, request.fields)
     request.prompt_bytes += len(memoryview(raw))
     for position, message in enumerate(found):
         path = f"messages[{position}].content"

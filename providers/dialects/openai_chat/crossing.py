@@ -5,8 +5,6 @@ What a target cannot carry is taken out and its name kept, or refused; nothing i
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from providers.dialects.base import DecodeError
-from providers.dialects.crossing import unsupported
+from providers.dialects.crossing import plain_text, unsupported
 from providers.types import Document, Image, Message, Opaque, Part, RedactedThinking, Text, Thinking, Tool
 
 _any = msgspec.json.Decoder().decode
@@ -102,10 +100,7 @@ def _document(document: Document, path: str) -> Part:
     if document.data is None:
         raise unsupported(f"`{path}` names a document by address or id, which this backend cannot fetch; send its data.", path)
     if document.media_type == "text/plain":
-        try:
-            text = base64.b64decode(document.data, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path) from None
+        text = plain_text(document, path)
         return Text(text if document.name is None else f"{document.name}\n\n{text}", document.cache_control)
     return replace(document, name=document.name or "document.pdf")
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import PLAIN, DecodeError, Quirks
-from providers.dialects.body import check_steering, read_fields, read_value, reading
+from providers.dialects.body import read_messages, read_request, reading, required
 from providers.dialects.crossing import leave_out
 from providers.dialects.openai_chat import content as codec
 from providers.dialects.openai_chat.crossing import Crossing
@@ -49,20 +49,8 @@ _TEXTS = ("text", "refusal")
 
 def decode_request(body: bytes) -> Request:
     """The body of one request. Raises DecodeError, which names the field and says what to send."""
-    fields = read_fields(body)
-    values: dict[str, Any] = {}
-    unknown: list[str] = []
-    for name, raw in fields.items():
-        field = FIELDS.get(name)
-        if field is None:
-            check_steering(name, raw)
-            if raw != _NULL:
-                unknown.append(name)
-        elif field.check is not None:
-            values[name] = read_value(name, field, raw)
-            if not field.data and values[name].__class__ is dict:
-                check_steering(name, raw)
-    request = Request(dialect=NAME, fields=fields, model=_required(values, "model"), size_bytes=len(body))
+    fields, values, unknown = read_request(body, FIELDS)
+    request = Request(dialect=NAME, fields=fields, model=required(values, "model", FIELDS), size_bytes=len(body))
     request.stream = values.get("stream") is True
     request.n = values.get("n") or 1
     request.temperature = values.get("temperature")
@@ -70,18 +58,11 @@ def decode_request(body: bytes) -> Request:
     if "stream_options" in values and values["stream_options"] is not None:
         request.include_usage = _include_usage(fields["stream_options"])
     needs = _needs(values, fields)
-    _look_at_messages(request, fields.get("messages"), needs, unknown)
+    _look_at_messages(request, needs, unknown)
     _look_at_tools(request, fields.get("tools"), needs, unknown)
     request.needs = frozenset(needs)
     request.unknown = tuple(unknown)
     return request
-
-
-def _required(values: dict[str, Any], name: str) -> str:
-    value = values.get(name)
-    if not isinstance(value, str):
-        raise DecodeError(f"`{name}` is missing: send {FIELDS[name].remedy}.", param=name, code="missing_required_parameter")
-    return value
 
 
 def _limit(values: dict[str, Any]) -> int | None:
@@ -123,22 +104,9 @@ def _needs(values: dict[str, Any], fields: dict[str, Raw]) -> set[str]:
     return needs
 
 
-def _look_at_messages(request: Request, raw: Raw | None, needs: set[str], unknown: list[str]) -> None:
+def _look_at_messages(request: Request, needs: set[str], unknown: list[str]) -> None:
     """Roles, what kinds of content there are, and how many bytes of text at most."""
-    remedy = "send a list of at least one message, each with a `role` and `content`"
-    if raw is None:
-        raise DecodeError(f"`messages` is missing: {remedy}.", param="messages", code="missing_required_parameter")
-    try:
-        found = _messages(raw)
-    except msgspec.ValidationError as fault:
-        path = str(fault).rpartition("`$")[2].rstrip("`") if "`$" in str(fault) else ""
-        raise DecodeError(
-            f"`messages{path}` is wrong: {str(fault).partition(' - at')[0]}; {remedy}.", param=f"messages{path}", code="invalid_type"
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise DecodeError(f"`messages` cannot be read: {fault}.", param="messages", code="invalid_json") from None
-    if not found:
-        raise DecodeError(f"`messages` is empty: {remedy}.", param="messages")
+    raw, found = read_messages(_messages, request.fields)
     request.prompt_bytes = len(memoryview(raw))
     for position, message in enumerate(found):
         content = message.content
