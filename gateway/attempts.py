@@ -23,7 +23,8 @@ from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, worst
 from gateway.routing.retry import after
 from gateway.routing.router import Router
 from providers import tokens
-from providers.errors import BadAnswer, ProviderError
+from providers.dialects import DecodeError
+from providers.errors import BadAnswer, ProviderError, Rejected
 from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
 
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
@@ -101,6 +102,10 @@ class Attempts:
                         raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
             if not x.committed:
                 raise BadAnswer(f"backend {attempt.backend.name} ended its answer without content")
+        except DecodeError as fault:  # in a part of the body that only a translation reads, before anything is sent
+            error = Rejected(fault.message, sent=False, param=fault.param, code=fault.code)
+            self._end(x, attempt, "failed", error)
+            raise error from None
         except ProviderError as error:
             self._end(x, attempt, "failed", error)
             if not x.committed:

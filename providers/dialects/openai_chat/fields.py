@@ -40,7 +40,7 @@ FIELDS: Mapping[str, Field] = {
     "logit_bias": Field(_check(dict[str, float] | None), "an object of token ids and numbers", data=True, default={}, abroad="refused"),
     "logprobs": Field(_bool, "true or false", default=0, abroad="refused"),
     "top_logprobs": Field(_check(Annotated[int, Meta(ge=0, le=20)] | None), "a whole number from 0 to 20", abroad="refused"),
-    "seed": Field(_check(int | None), "a whole number", abroad="dropped"),
+    "seed": Field(_check(Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None), "a whole number of 64 bits", abroad="dropped"),
     "user": Field(_text, "a text", data=True),
     "tools": Field(None, "a list of tools", data=True),
     "tool_choice": Field(_choice, '"none", "auto", "required" or an object that names a tool', data=True),

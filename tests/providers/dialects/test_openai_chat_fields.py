@@ -42,6 +42,8 @@ def asked(**members: Any) -> Any:
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"max_tokens": 2**62}, "max_tokens"),
         ({"max_completion_tokens": 10**40}, "max_completion_tokens"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": -(10**30)}, "seed"),
         ({"max_tokens": "10"}, "max_tokens"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
