@@ -12,14 +12,16 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from gateway.catalog import Backend
+from msgspec.structs import replace
+
+from gateway.catalog import Backend, Price
 from gateway.errors import DeadlinePassed
 from gateway.exchange import Attempt, Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.budgets import Hold, Refusal
 from gateway.money.pricing import cost
 from gateway.money.records import AttemptEnd, Intent
-from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, worst
+from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, fitting_max_tokens, output_tokens, prompt_tokens, worst, worst_case
 from gateway.routing.retry import after
 from gateway.routing.router import Router
 from providers import tokens
@@ -27,6 +29,8 @@ from providers.dialects import DecodeError
 from providers.errors import BadAnswer, ProviderError, Rejected
 from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
 
+CLAMP_LEAST = 16  # tokens of output: fewer are no answer
+CLAMP_TRIES = 3  # others may take what was left in between
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
 LEAST_S = 0.01  # with less time than this left, nobody is asked any more: it would cost and not answer
 NOTHING = Usage()
@@ -157,6 +161,7 @@ class Attempts:
 
     async def _reserve(self, x: Exchange, backend: Backend) -> int | Refusal | None:
         """Nano-USD held for one attempt on this backend; None = unpriced (takes no window)."""
+        x.clamped = None
         most = worst(backend.price, _bound(x, backend, x.features.input_tokens_upper))
         if not most:
             return most
@@ -169,7 +174,28 @@ class Attempts:
                 got = await self.accounts.obtain(x.scope, most, x.started_us)
                 if isinstance(got, Hold):
                     x.hold = got
+            if isinstance(got, Refusal) and x.clamp and backend.price is not None:
+                return await self._clamp(x, backend.price, _bound(x, backend, upper)) or got
         return got if isinstance(got, Refusal) else most
+
+    async def _clamp(self, x: Exchange, price: Price, bound: Bound) -> int | None:
+        """Reserve for as much output as the budgets leave; None where that is no answer any more."""
+        for _ in range(CLAMP_TRIES):
+            left = self.accounts.obtainable(x.scope, x.started_us) if x.hold is None else x.hold.free
+            fitting = fitting_max_tokens(price, bound, left)
+            if fitting < CLAMP_LEAST:
+                return None
+            lowered = replace(bound, max_tokens=fitting)
+            most = worst_case(price, prompt_tokens(lowered), output_tokens(lowered))
+            got = self._take(x, most)
+            if isinstance(got, Refusal) and x.hold is None:
+                got = await self.accounts.obtain(x.scope, most, x.started_us)
+                if isinstance(got, Hold):
+                    x.hold = got
+            if not isinstance(got, Refusal):
+                x.clamped = fitting if fitting * bound.n < output_tokens(bound) else None
+                return most
+        return None
 
     def _take(self, x: Exchange, most: int) -> Hold | Refusal:
         if x.hold is not None:
@@ -181,8 +207,14 @@ class Attempts:
 
     def _target(self, x: Exchange, attempt: Attempt) -> Target:
         backend = attempt.backend
-        supplied = None
-        if x.request.max_tokens is None and backend.max_output_tokens is None and x.hold is not None and x.hold.charges:
+        supplied = x.clamped
+        if (
+            supplied is None
+            and x.request.max_tokens is None
+            and backend.max_output_tokens is None
+            and x.hold is not None
+            and x.hold.charges
+        ):
             supplied = UNKNOWN_OUTPUT_TOKENS  # what was reserved must bind the backend too
         return Target(
             backend=backend.name,

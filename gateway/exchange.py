@@ -85,6 +85,8 @@ class Exchange:
         "cache_status",
         "cancel_reason",
         "catalog",
+        "clamp",
+        "clamped",
         "committed",
         "cost",
         "deadline_at",
@@ -139,6 +141,8 @@ class Exchange:
         self.cache_status = ""  # "" (not cacheable) | miss | hit | shared
         self.replayed = Usage()  # of an answer that came from the cache or from another request's call
         self.saved = 0
+        self.clamp = False  # a budget may lower its max_tokens
+        self.clamped: int | None = None  # the max_tokens that a budget left it, for the present attempt
         self.committed = False
         self.outcome = ""
         self.cost: int | None = 0

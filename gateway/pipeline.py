@@ -70,6 +70,9 @@ class Pipeline:
         tag = headers.get(b"x-tollway-tag")
         if tag:
             x.tag = tag.decode("latin-1")[:64]
+        clamp = headers.get(b"x-tollway-clamp")
+        if clamp is not None:
+            x.clamp = allows(clamp)
         self.in_flight.add(x)
         return x
 
@@ -125,14 +128,22 @@ class Pipeline:
                 for frame in entry.replay():
                     yield frame
                 return
-            # a call ends with its leader's deadline: only requests with the same one share it
-            flight = name if x.features.deadline_ms is None else name + b" %r" % x.features.deadline_ms
-            x.sharing, leads = self.flights.join(flight, lambda: self._lead(x, name))
-            x.leading, x.cache_status = leads, "miss" if leads else "shared"
-            source = self._shared(x, name, x.sharing, leads)
+            if x.clamp:
+                x.cache_status = "miss"
+                source = self._recorded(x, name)  # never shared: it may be shorter than what others asked for
+            else:
+                source = self._joined(x, name)
         async with aclosing(source):
             async for frame in source:
                 yield frame
+
+    def _joined(self, x: Exchange, name: bytes) -> AsyncGenerator[Frame, None]:
+        """The one call that all who ask the same share, begun by the first of them."""
+        # a call ends with its leader's deadline: only requests with the same one share it
+        flight = name if x.features.deadline_ms is None else name + b" %r" % x.features.deadline_ms
+        x.sharing, leads = self.flights.join(flight, lambda: self._lead(x, name))
+        x.leading, x.cache_status = leads, "miss" if leads else "shared"
+        return self._shared(x, name, x.sharing, leads)
 
     async def _shared(self, x: Exchange, name: bytes, call: Subscription, leads: bool) -> AsyncGenerator[Frame, None]:
         """Frames of a call that several may listen to. What only its leader's budget refused, a follower tries for itself."""
@@ -175,6 +186,8 @@ class Pipeline:
             async for frame in source:
                 recorder.add(frame)
                 yield frame
+        if x.clamped is not None:
+            return
         end = x.ends[-1]
         entry = recorder.entry(time.time(), end.usage, end.cost, (end.backend, end.model)) if end.outcome == "completed" else None
         if entry is not None:
@@ -272,6 +285,13 @@ def objective(headers: Mapping[bytes, bytes], name: bytes, default: float | None
     if not 0 < value < 86_400_000:
         raise InvalidRequest(f"The header {name.decode()} must be a number of milliseconds between 0 and 86400000.", param=name.decode())
     return value
+
+
+def allows(header: bytes) -> bool:
+    """Of x-tollway-clamp; there is one word for it, so that a misspelt one is not taken for a no."""
+    if header != b"allow":
+        raise InvalidRequest("The header x-tollway-clamp may only be `allow`.", param="x-tollway-clamp")
+    return True
 
 
 def _text(header: bytes | None) -> str | None:

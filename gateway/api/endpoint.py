@@ -220,6 +220,8 @@ class Reply:
         found.append((b"x-tollway-attempts", str(attempts).encode()))
         if x.request.dropped:
             found.append((b"x-tollway-dropped", told(x.request.dropped)))
+        if x.clamped is not None:
+            found.append((b"x-tollway-clamped", str(x.clamped).encode()))
         if x.ticket is not None:
             found += limiter.headers(x.ticket)
         if with_cost:

@@ -143,6 +143,10 @@ class Accounts:
         """What a request hears now whose hold could not grow, or that got none."""
         return self._budgets.refusal(drawn.windows, worst_nanousd, available=not self._syncer.failing)
 
+    def obtainable(self, scope: Scope, at_us: int) -> int:
+        """About what one request could get now, in nano-USD: for one that may be made smaller."""
+        return self._budgets.obtainable(self._budgets.lane(scope, at_us))
+
     async def obtain(self, scope: Scope, worst_nanousd: int, at_us: int) -> Hold | Refusal:
         """Reserve; where it does not fit, ask SQL and, near the cap, the other processes' idle money before refusing."""
         got = self.reserve(scope, worst_nanousd, at_us)

@@ -146,6 +146,11 @@ class Hold:
         self.worst = worst
         self.done = False
 
+    @property
+    def free(self) -> int:
+        """What every window of it could add at once."""
+        return min((window.free for window in self.windows), default=0)
+
     def grow(self, delta: int) -> bool:
         """Hold `delta` more in every window, or nothing: False when one of them has not that much free."""
         if self.done:
@@ -307,6 +312,10 @@ class Budgets:
             self.windows.pop(window.key, None)
             self.by_id.pop(window.id, None)
         self._lanes.clear()
+
+    def obtainable(self, lane: Lane) -> int:
+        """About what one request could get now in all of its windows, others' idle money included."""
+        return min((window.free + max(0, window.room or 0) + window.idle_of_others for window in lane.windows), default=0)
 
     def refusal(self, windows: Sequence[Window], worst: int, *, available: bool) -> Refusal:
         """Name the window that is shortest of money for this request."""

@@ -65,6 +65,34 @@ def test_g26_what_a_request_did_not_use_comes_back(storage: Storage, tmp_path: P
             windows(gateway, spent=2_000_000)
 
 
+def test_a_budget_may_lower_what_a_request_asks_for(storage: Storage, tmp_path: Path) -> None:
+    """Only where its header allows it; the backend is told, the answer says so, and it is not kept for others."""
+    with FakeUpstream(json_reply(chat_answer("short", usage=(10, 4_000)))).threaded() as upstream:
+        config = backend("flat", upstream.url, model="m-flat", price=FLAT, more="max_output_tokens = 30000") + route("flat", "flat")
+        with running(tmp_path, config, database_url=storage.database_url, state=storage.state_dir) as gateway:
+            key = gateway.key("alpha")
+            gateway.cli("budgets", "set", "--team", "alpha", "--usd", "0.10", "--per", "month")
+            time.sleep(2.2)
+            ask = json.dumps(json.loads(ASK) | {"temperature": 0}).encode()
+            assert gateway.call("POST", "/v1/chat/completions", ask, key)[0] == 402
+
+            def clamped(word: str = "allow") -> tuple[int, str | None]:
+                status, _, headers = gateway.call("POST", "/v1/chat/completions", ask, key, {"x-tollway-clamp": word})
+                return status, headers.get("x-tollway-clamped")
+
+            assert clamped("yes") == (400, None)
+            assert clamped() == (200, "10000"), "0.10 USD at 10 USD a million"
+            assert json.loads(upstream.requests[-1].body)["max_tokens"] == 10_000
+            time.sleep(0.5)
+            assert clamped() == (200, "6000"), "asked upstream again: a shortened answer is not cached"
+            assert len(upstream.requests) == 2
+            windows(gateway, spent=80_000_000)
+            upstream.play(json_reply(chat_answer("last", usage=(10, 1_990))))
+            assert clamped() == (200, "2000")
+            windows(gateway, spent=99_900_000)
+            assert clamped() == (402, None), "ten tokens are no answer"
+
+
 def windows(gateway: Gateway, *, spent: int) -> None:
     """Spent is exact and, a moment after the last answer, nothing is leased."""
     end = time.monotonic() + 8
