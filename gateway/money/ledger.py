@@ -63,6 +63,9 @@ def bin_of(ms: int) -> int:
     return 0 if ms <= 0 else min(LAST_BIN, 1 + int(BINS_PER_DOUBLING * math.log2(ms)))
 
 
+_BINS = tuple(bin_of(ms) for ms in range(4096))  # most latencies there are
+
+
 def bin_upper_ms(number: int) -> float:
     """The upper edge of a bin."""
     return 0.0 if number == 0 else float(2.0 ** (number / BINS_PER_DOUBLING))
@@ -70,6 +73,8 @@ def bin_upper_ms(number: int) -> float:
 
 def clean(text: str) -> str:
     """Foreign text as both databases take it: Postgres refuses a NUL, and one bad row would hold up all behind it."""
+    if not text:
+        return text
     return text.replace("\0", "")[:FOREIGN_CHARACTERS] if "\0" in text or len(text) > FOREIGN_CHARACTERS else text
 
 
@@ -146,30 +151,48 @@ def attempt_row(end: AttemptEnd, uid: Callable[[UUID], Any]) -> Row:
     )
 
 
+class _Sums:
+    """What belongs to one key: sums in the order of ROLLUP_SUMS, and bin -> count of the latencies."""
+
+    __slots__ = ("duration", "sums", "ttft")
+
+    def __init__(self) -> None:
+        self.sums = [0] * len(ROLLUP_SUMS)
+        self.duration: dict[int, int] = {}
+        self.ttft: dict[int, int] = {}
+
+
 class Rollup:
     """Sums of one batch by key, and how many requests fell into which latency bin."""
 
     def __init__(self) -> None:
-        self._sums: dict[Key, list[int]] = {}
-        self._bins: dict[tuple[Key, str, int], int] = {}
+        self._by_key: dict[Key, _Sums] = {}
 
     def add(self, record: UsageRecord) -> None:
         usage = record.usage
-        key = self._key(record, record.backend, record.vendor, record.model, record.outcome)
-        sums = self._at(key)
+        own = self._at(record, record.backend, record.vendor, record.model, record.outcome)
+        sums = own.sums
         sums[0] += 1
         sums[3] += record.saved
         sums[4] += record.cost is None
         sums[5] += usage.estimated
         sums[16] += record.duration_ms
-        self._bin(key, "duration", record.duration_ms)
+        _count(own.duration, record.duration_ms)
         if record.ttft_ms is not None:
             sums[14] += 1
             sums[15] += record.ttft_ms
-            self._bin(key, "ttft", record.ttft_ms)
+            _count(own.ttft, record.ttft_ms)
         rest = charged(record)
         for end in record.attempts:
-            there = self._at(self._key(record, end.backend, end.vendor, end.model, end.outcome))
+            if (
+                end.backend == record.backend
+                and end.outcome == record.outcome
+                and end.model == record.model
+                and end.vendor == record.vendor
+            ):
+                there = sums  # the usual case: its key need not be made again
+            else:
+                there = self._at(record, end.backend, end.vendor, end.model, end.outcome).sums
             there[1] += 1
             if record.cost is not None and end.cost is not None:
                 there[2] += end.cost
@@ -181,29 +204,33 @@ class Rollup:
 
     def adjust(self, record: UsageRecord, delta: int) -> None:
         """A row that was booked before at another cost: the difference, without another request."""
-        self._at(self._key(record, record.backend, record.vendor, record.model, "adjusted"))[2] += delta
+        self._at(record, record.backend, record.vendor, record.model, "adjusted").sums[2] += delta
 
-    def _key(self, record: UsageRecord, backend: str, vendor: str, model: str, outcome: str) -> Key:
+    def _at(self, record: UsageRecord, backend: str, vendor: str, model: str, outcome: str) -> _Sums:
         started = record.started_at_us
         bucket = started - started % BUCKET_US
-        return bucket, record.org_id, record.team_id, record.key_id, record.route, backend, vendor, model, outcome, clean(record.tag)
-
-    def _at(self, key: Key) -> list[int]:
-        sums = self._sums.get(key)
-        if sums is None:
-            sums = self._sums[key] = [0] * len(ROLLUP_SUMS)
-        return sums
-
-    def _bin(self, key: Key, metric: str, ms: int) -> None:
-        at = (key, metric, bin_of(ms))
-        self._bins[at] = self._bins.get(at, 0) + 1
+        key = (bucket, record.org_id, record.team_id, record.key_id, record.route, backend, vendor, model, outcome, clean(record.tag))
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = _Sums()
+        return found
 
     def rows(self) -> list[Row]:
         """Sorted by the full key: every process writes in the same order, so none waits in a circle."""
-        return [(*key, *sums) for key, sums in sorted(self._sums.items())]
+        return [(*key, *self._by_key[key].sums) for key in sorted(self._by_key)]
 
     def latency_rows(self) -> list[Row]:
-        return [(*key, metric, number, count) for (key, metric, number), count in sorted(self._bins.items())]
+        return [
+            (*key, metric, number, count)
+            for key in sorted(self._by_key)
+            for metric, bins in (("duration", self._by_key[key].duration), ("ttft", self._by_key[key].ttft))
+            for number, count in sorted(bins.items())
+        ]
+
+
+def _count(bins: dict[int, int], ms: int) -> None:
+    number = _BINS[ms] if 0 <= ms < len(_BINS) else bin_of(ms)
+    bins[number] = bins.get(number, 0) + 1
 
 
 def _add_tokens(sums: list[int], usage: Usage) -> None:

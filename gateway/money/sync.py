@@ -191,7 +191,7 @@ def write_rows(
     """
     if not records:
         return {}, {}
-    by_id = {record.id: record for record in sorted(records, key=lambda record: record.id)}
+    by_id = {record.id: record for record in sorted(records, key=lambda record: record.id.int)}
     inserted = yield from _insert_usage(sql, process, by_id)
     rollup = ledger.Rollup()
     for record in inserted:
