@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 
 from tests.e2e.harness import Gateway, backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_answer, json_reply
+from tests.fixtures.services import Valkey
 
 # counted as 10: 3 for the prompt's end, 4 for a message, 3 for its words
 ASK = {"model": "basic", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 40}
@@ -79,6 +82,45 @@ def test_every_end_of_a_request_frees_its_slot(tmp_path: Path, valkey_url: str) 
             time.sleep(SEEN_S)
             status, body, headers = post(gateway, key)
             assert (status, json.loads(body)["error"]["code"]) == (400, "request_exceeds_limit") and "retry-after" not in headers
+
+
+def test_g12_a_frozen_redis_delays_little_and_shows(tmp_path: Path) -> None:
+    """Twenty requests while Redis is stopped: all answered, one short wait at most, degraded in the metrics; shared again afterwards."""
+    server = Valkey()
+    try:
+        with FakeUpstream(json_reply(chat_answer("well", usage=(10, 5)))).threaded() as upstream:
+            config = backend("basic", upstream.url) + route("basic", "basic")
+            with running(tmp_path, config, redis_url=server.url) as gateway:
+                key = gateway.key("alpha")
+                gateway.cli("limits", "set", "--team", "alpha", "--rpm", "1000", "--tpm", "1000000")
+                time.sleep(SEEN_S)
+                assert post(gateway, key)[0] == 200
+                os.kill(server.process.pid, signal.SIGSTOP)
+                waits = []
+                for _ in range(20):
+                    began = time.monotonic()
+                    assert post(gateway, key)[0] == 200
+                    waits.append(time.monotonic() - began)
+                assert max(waits) < 1.0
+                assert sorted(waits)[10] < 0.25, "the breaker is open: nothing is asked"
+                assert degraded(gateway, 1.0, within_s=3)
+                os.kill(server.process.pid, signal.SIGCONT)
+                assert degraded(gateway, 0.0, within_s=30)
+                assert post(gateway, key)[0] == 200
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+        server.stop()
+
+
+def degraded(gateway: Gateway, wanted: float, within_s: float) -> bool:
+    """Whether the metrics come to say so."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        lines = gateway.get("/metrics")[1].decode().splitlines()
+        if f"tollway_limits_degraded {wanted}" in lines:
+            return True
+        time.sleep(0.2)
+    return False
 
 
 def until_free(call: Callable[[], tuple[int, bytes, dict[str, str]]]) -> int:
