@@ -316,8 +316,7 @@ def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderErr
 
 def _bound(x: Exchange, backend: Backend, input_tokens: int) -> Bound:
     return Bound(
-        input_tokens=input_tokens,
-        media=x.request.media,
+        input_tokens=input_tokens,  # images and the like are in it
         max_tokens=x.request.max_tokens,
         n=x.request.n,
         context_tokens=backend.context_tokens,
