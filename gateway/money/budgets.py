@@ -15,6 +15,7 @@ from gateway.money.pricing import usd
 from gateway.money.windows import bounds, to_datetime
 
 LANES = 20_000  # scopes whose windows are remembered; beyond it the memory is emptied, never wrong
+RATE_US = 1_000_000  # how often the rate of spending is taken
 BIGGEST_US = 30_000_000  # how long the biggest worst case counts as recent: one to two of these
 
 
@@ -105,9 +106,9 @@ class Window:
         if now_us - self.turned_us >= BIGGEST_US:
             self.biggest_before, self.biggest, self.turned_us = self.biggest, 0, now_us
         passed = now_us - self.mark_us
-        if passed >= 5_000_000:
-            if self.mark_us:
-                self.rate_30s = (self.settled - self.mark_settled) * 30_000_000 // passed
+        if passed >= RATE_US:
+            if self.mark_us:  # up at once, down slowly: a burst must not find an empty slice
+                self.rate_30s = max((self.settled - self.mark_settled) * 30_000_000 // passed, self.rate_30s * 4 // 5)
             self.mark_settled, self.mark_us = self.settled, now_us
 
 
