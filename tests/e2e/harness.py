@@ -51,6 +51,7 @@ class Gateway:
     port: int
     database_url: str
     environ: dict[str, str]
+    workers: int = 1
     process: subprocess.Popen[bytes] | None = None
     keys: dict[str, str] = field(default_factory=dict)
     clients: dict[str, openai.OpenAI] = field(default_factory=dict)
@@ -152,19 +153,22 @@ class Gateway:
                 return found
             time.sleep(0.1)
 
-    def wait_ready(self, within_s: float = READY_S) -> None:
+    def wait_ready(self, within_s: float = READY_S, since: int = 0) -> None:
+        """Until every worker serves, by what the log says after its first `since` characters."""
         end = time.monotonic() + within_s
         while time.monotonic() < end:
             assert self.process is not None
             if self.process.poll() is not None:
                 raise AssertionError(f"the gateway ended with {self.process.returncode}:\n{self.log[-3000:]}")
             with contextlib.suppress(OSError):
-                if self.get("/health/ready")[0] == 200:
+                all_started = self.workers == 1 or self.log[since:].count('"event": "ready"') >= self.workers
+                if all_started and self.get("/health/ready")[0] == 200:
                     return
             time.sleep(0.05)
         raise AssertionError(f"not ready within {within_s} s:\n{self.log[-3000:]}")
 
     def start(self) -> None:
+        since = len(self.log) if (self.folder / "log").exists() else 0
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gateway", "--config", str(self.folder / "tollway.toml"), "serve"],
@@ -174,7 +178,7 @@ class Gateway:
                 stderr=log,
                 start_new_session=True,
             )
-        self.wait_ready()
+        self.wait_ready(since=since)
 
     def stop(self, within_s: float = 20.0) -> int:
         """SIGTERM; the exit status."""
@@ -197,7 +201,9 @@ def prepared(
     storage = f'state_dir = "{state}"\ndatabase_url = "{database_url}"\nredis_url = "{redis_url}"\n'
     (folder / "tollway.toml").write_text(f"[server]\nport = {port}\n{server}\n[storage]\n{storage}\n{config}")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOLLWAY_")}
-    return Gateway(folder, port, database_url or f"sqlite+aiosqlite:///{state}/tollway.db", {**clean, **environ})
+    database_url = database_url or f"sqlite+aiosqlite:///{state}/tollway.db"
+    workers = re.search(r"^workers = (\d+)", server, re.MULTILINE)
+    return Gateway(folder, port, database_url, {**clean, **environ}, workers=int(workers[1]) if workers else 1)
 
 
 @contextlib.contextmanager
