@@ -206,7 +206,7 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
         return LocalProvider(state_dir / f"engine-{one.name}.sock", settings.storage.models_path / one.model, one.model)
     if one.vendor == "scripted":
         return ScriptedProvider(parse(one.script))
-    vendor = VENDORS[one.vendor]
+    vendor = VENDORS[one.vendor].speaking(one.dialect)
     if one.capabilities is not None:
         vendor = structs.replace(vendor, quirks=structs.replace(vendor.quirks, takes=vendor.quirks.takes | frozenset(one.capabilities)))
     credential = resolve(one.api_key, one.name) if one.api_key else ""

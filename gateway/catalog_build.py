@@ -27,7 +27,10 @@ def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalo
 
 
 def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
-    vendor = VENDORS[one.vendor]
+    try:
+        vendor = VENDORS[one.vendor].speaking(one.dialect)
+    except ValueError as error:
+        raise ValueError(f"backends.{one.name}.dialect: {error}.") from None
     price = parse_price(one.price, one.name) if one.price is not None else prices.get((one.vendor, one.model))
     return Backend(
         name=one.name,

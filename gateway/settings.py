@@ -146,6 +146,7 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: Name
     vendor: Name
     model: Name
+    dialect: str = ""  # empty: the first language of the vendor's row
     api_key: str = ""
     base_url: str = ""
     price: PriceSettings | None = None

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from providers.dialects import PLAIN, Quirks
 
 CHAT = frozenset({"tools", "images", "json_schema", "json_mode", "n", "logprobs"})
+MESSAGES = frozenset({"tools", "images", "documents", "json_schema"})
 LIMIT_HEADERS = (
     "x-ratelimit-limit-requests",
     "x-ratelimit-remaining-requests",
@@ -23,8 +25,17 @@ LIMIT_HEADERS = (
 OLD_ROLES = {"developer": "system"}  # servers of the time before `developer`
 
 
+class Speech(Struct, frozen=True, kw_only=True):
+    """A further language of a vendor, at the same address with the same key: what differs from its row."""
+
+    path: str
+    capabilities: frozenset[str]
+    quirks: Quirks = PLAIN
+
+
 class Vendor(Struct, frozen=True, kw_only=True):
-    """One vendor. dialect empty: not reached over HTTP (its provider yields neutral events).
+    """One vendor. dialect empty: not reached over HTTP (its provider yields neutral events). also: further languages that it speaks, by
+    dialect; a backend chooses one in its settings.
 
     base_url: the default address, with version and without a trailing slash; empty = the backend must name its own. signer: see
     signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices: the provider's id in
@@ -45,10 +56,21 @@ class Vendor(Struct, frozen=True, kw_only=True):
     limit_headers: tuple[str, ...] = ()
     request_id_header: str = "x-request-id"
     headers: Mapping[str, str] = {}
+    also: Mapping[str, Speech] = {}
 
     @property
     def address_required(self) -> bool:
         return bool(self.dialect) and not self.base_url
+
+    def speaking(self, dialect: str) -> Vendor:
+        """This row with one of its languages; empty = its first. Raises ValueError naming those that it has."""
+        if dialect in ("", self.dialect):
+            return self
+        speech = self.also.get(dialect)
+        if speech is None:
+            known = ", ".join(sorted({self.dialect, *self.also} - {""})) or "none to choose from"
+            raise ValueError(f'the vendor {self.name} does not speak "{dialect}"; its languages: {known}')
+        return replace(self, dialect=dialect, path=speech.path, capabilities=speech.capabilities, quirks=speech.quirks)
 
 
 _ROWS = (
@@ -58,7 +80,7 @@ _ROWS = (
         base_url="https://api.anthropic.com/v1",
         path="/messages",
         signer="header:x-api-key",
-        capabilities=frozenset({"tools", "images", "documents", "json_schema"}),
+        capabilities=MESSAGES,
         quirks=Quirks(usage_option=False),
         prices="anthropic",
         limit_headers=(
@@ -141,6 +163,7 @@ _ROWS = (
         name="tollway",
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
         request_id_header="x-tollway-request-id",
+        also={"anthropic_messages": Speech(path="/messages", capabilities=MESSAGES, quirks=Quirks(usage_option=False))},
     ),
     Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents"}),
     Vendor(name="local", dialect="", signer="none", key_required=False, capabilities=frozenset()),

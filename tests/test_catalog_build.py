@@ -33,6 +33,16 @@ def test_a_backend_takes_from_its_vendor_what_it_does_not_say() -> None:
     assert (found["mini"].token_factor, found["house"].token_factor) == (1.0, 1.2)
 
 
+def test_a_backend_chooses_among_its_vendors_languages() -> None:
+    own = BackendSettings(name="own", vendor="tollway", model="m", base_url="http://10.0.0.8:4000/v1", dialect="anthropic_messages")
+    found = build(Settings(backends=(own,)), {}).backends["own"]
+    assert found.dialect == "anthropic_messages"
+    assert found.capabilities == VENDORS["anthropic"].capabilities
+    wrong = BackendSettings(name="wrong", vendor="openai", model="m", dialect="klingon")
+    with pytest.raises(ValueError, match=r'backends.wrong.dialect: the vendor openai does not speak "klingon"'):
+        build(Settings(backends=(wrong,)), {})
+
+
 def test_the_price_book_fills_in_and_the_settings_win() -> None:
     own = BackendSettings(name="own", vendor="openai", model="gpt-4o-mini", price=PriceSettings(input="9", output="9"))
     found = build(Settings(backends=(HOSTED, HOUSE, own)), BOOK).backends

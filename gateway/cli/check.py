@@ -148,7 +148,7 @@ async def the_backend(backend: BackendSettings, chosen: Settings, upstream: Upst
         except ValueError as error:
             return Finding("problem", subject, str(error))
         return Finding("ok", subject, "plays its script")
-    vendor = VENDORS[backend.vendor]
+    vendor = VENDORS[backend.vendor].speaking(backend.dialect)
     credential = resolve(backend.api_key, backend.name) if backend.api_key else ""
     provider = RemoteProvider(vendor, backend.base_url or vendor.base_url, credential, upstream)
     wrong = await provider.check()

@@ -50,6 +50,24 @@ def test_rows_without_an_address_say_so() -> None:
     assert not VENDORS["local"].address_required
 
 
+def test_a_further_language_changes_what_it_names_and_no_more() -> None:
+    for row in HTTP:
+        assert row.speaking("") is row.speaking(row.dialect) is row
+        for dialect, speech in row.also.items():
+            found = row.speaking(dialect)
+            test_row_can_be_used(found)
+            assert (found.dialect, found.path, found.capabilities) == (dialect, speech.path, speech.capabilities)
+            assert (found.name, found.base_url, found.signer, found.prices) == (row.name, row.base_url, row.signer, row.prices)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "known"), [("tollway", "anthropic_messages, openai_chat"), ("mistral", "openai_chat"), ("local", "none to choose from")]
+)
+def test_a_language_that_a_vendor_does_not_speak_is_refused_by_name(vendor: str, known: str) -> None:
+    with pytest.raises(ValueError, match=f'the vendor {vendor} does not speak "klingon"; its languages: .*{known}'):
+        VENDORS[vendor].speaking("klingon")
+
+
 def test_price_list_names_exist() -> None:
     from genai_prices.data import providers
 
