@@ -13,7 +13,6 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
-from msgspec import structs
 
 from gateway import errors
 from gateway.api import admin, openapi, plain
@@ -26,6 +25,7 @@ from gateway.cache.flights import Flights
 from gateway.cache.store import open_store
 from gateway.catalog import Catalog
 from gateway.catalog_build import build as build_catalog
+from gateway.catalog_build import vendor_of
 from gateway.db.engine import make_engine
 from gateway.decision_log import DecisionLog
 from gateway.exchange import Exchange
@@ -47,7 +47,6 @@ from providers.remote import RemoteProvider
 from providers.scripted import ScriptedProvider, parse
 from providers.signers import resolve
 from providers.types import Provider
-from providers.vendors import VENDORS
 
 log = structlog.get_logger("tollway.app")
 RETIRE_POLL_S = 1.0
@@ -206,11 +205,9 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
         return LocalProvider(state_dir / f"engine-{one.name}.sock", settings.storage.models_path / one.model, one.model)
     if one.vendor == "scripted":
         return ScriptedProvider(parse(one.script))
-    vendor = VENDORS[one.vendor].speaking(one.dialect)
-    if one.capabilities is not None:
-        vendor = structs.replace(vendor, quirks=structs.replace(vendor.quirks, takes=vendor.quirks.takes | frozenset(one.capabilities)))
     credential = resolve(one.api_key, one.name) if one.api_key else ""
-    return RemoteProvider(vendor, one.base_url or vendor.base_url, credential, upstream)
+    vendor = vendor_of(one)
+    return RemoteProvider(vendor, vendor.base_url, credential, upstream)
 
 
 def litestar_app(parts: Parts) -> Litestar:

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.money.pricing import parse_price
 from gateway.settings import BackendSettings, RouteSettings, Settings
-from providers.vendors import VENDORS
+from providers.vendors import VENDORS, Vendor, located
 
 
 def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalog:
@@ -26,18 +27,30 @@ def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalo
     return Catalog(version=hashlib.sha256(told).hexdigest()[:12], backends=backends, routes=routes)
 
 
-def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
+def vendor_of(one: BackendSettings) -> Vendor:
+    """The vendor's row as this backend uses it: language, address and paths, quirks as its own entry says. The vendor must be known.
+
+    Raises ValueError naming the backend for a language that the vendor does not speak.
+    """
     try:
         vendor = VENDORS[one.vendor].speaking(one.dialect)
     except ValueError as error:
         raise ValueError(f"backends.{one.name}.dialect: {error}.") from None
+    vendor = located(vendor, one.base_url, one.model, one.account, one.api_version)
+    if one.capabilities is None:
+        return vendor
+    return replace(vendor, quirks=replace(vendor.quirks, takes=vendor.quirks.takes | frozenset(one.capabilities)))
+
+
+def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
+    vendor = vendor_of(one)
     price = parse_price(one.price, one.name) if one.price is not None else prices.get((one.vendor, one.model))
     return Backend(
         name=one.name,
         vendor=one.vendor,
         model=one.model,
         dialect=vendor.dialect,
-        base_url=one.base_url or vendor.base_url,
+        base_url=vendor.base_url,
         api_key=one.api_key,
         price=price,
         capabilities=vendor.capabilities if one.capabilities is None else frozenset(one.capabilities),

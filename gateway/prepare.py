@@ -49,6 +49,12 @@ def check(settings: Settings) -> None:
         vendor = VENDORS[backend.vendor]
         if vendor.address_required and not backend.base_url:
             raise ConfigError(f"backends.{backend.name}.base_url: the vendor {vendor.name} has no address of its own; set one.")
+        if vendor.account and not (backend.base_url or backend.account):
+            raise ConfigError(f"backends.{backend.name}.account: the vendor {vendor.name} needs {vendor.account}, or a base_url.")
+        if backend.account and not vendor.account:
+            raise ConfigError(f"backends.{backend.name}.account: the vendor {vendor.name} has no accounts in its address; leave it out.")
+        if backend.api_version and not vendor.api_version:
+            raise ConfigError(f"backends.{backend.name}.api_version: the vendor {vendor.name} has no versions by name; leave it out.")
         if vendor.dialect and vendor.key_required and not backend.api_key:
             raise ConfigError(f"backends.{backend.name}.api_key: the vendor {vendor.name} needs a key: env:NAME or file:PATH.")
     try:

@@ -149,6 +149,8 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dialect: str = ""  # empty: the first language of the vendor's row
     api_key: str = ""
     base_url: str = ""
+    account: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=253)] = ""
+    api_version: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]*$", max_length=64)] = ""
     price: PriceSettings | None = None
     hourly_usd: Usd | None = None
     capabilities: tuple[str, ...] | None = None  # None: the vendor row's

@@ -1,11 +1,13 @@
 """The vendors: a vendor is a row of data, a wire language at an address with a signer and its quirks. No behaviour.
 
-Addresses and quirks are those of the vendors' own documentation and of recorded answers. Knows no price and no model.
+Addresses and quirks are those of the vendors' own documentation (`source`) and of recorded answers. What single models of a vendor take
+stands in models.py. Knows no price.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +25,8 @@ LIMIT_HEADERS = (
     "x-ratelimit-reset-tokens",
 )
 OLD_ROLES = {"developer": "system"}  # servers of the time before `developer`
+OLD = Quirks(token_limit="max_tokens", roles=OLD_ROLES)  # most servers of this language
+SELF_HOSTED = replace(OLD, system_first=True)  # a model's own chat template decides, and many refuse a late system message
 
 
 class Speech(Struct, frozen=True, kw_only=True):
@@ -37,15 +41,18 @@ class Vendor(Struct, frozen=True, kw_only=True):
     """One vendor. dialect empty: not reached over HTTP (its provider yields neutral events). also: further languages that it speaks, by
     dialect; a backend chooses one in its settings.
 
-    base_url: the default address, with version and without a trailing slash; empty = the backend must name its own. signer: see
-    signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices: the provider's id in
-    genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit. headers: sent with every
-    call.
+    base_url: the default address, with version and without a trailing slash; empty = the backend must name its own. `{account}` stands
+    in it for what the operator's account is called there (`account` says what that is), `{model}` and `{api_version}` in a path for the
+    backend's. signer: see signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices:
+    the provider's id in genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit.
+    headers: sent with every call. source: where the row was read.
     """
 
     name: str
     dialect: str = "openai_chat"
     base_url: str = ""
+    account: str = ""
+    api_version: str = ""
     path: str = "/chat/completions"
     models_path: str = "/models"
     signer: str = "bearer"
@@ -57,6 +64,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     request_id_header: str = "x-request-id"
     headers: Mapping[str, str] = {}
     also: Mapping[str, Speech] = {}
+    source: str = ""
 
     @property
     def address_required(self) -> bool:
@@ -71,6 +79,17 @@ class Vendor(Struct, frozen=True, kw_only=True):
             known = ", ".join(sorted({self.dialect, *self.also} - {""})) or "none to choose from"
             raise ValueError(f'the vendor {self.name} does not speak "{dialect}"; its languages: {known}')
         return replace(self, dialect=dialect, path=speech.path, capabilities=speech.capabilities, quirks=speech.quirks)
+
+
+def located(vendor: Vendor, base_url: str, model: str, account: str, api_version: str) -> Vendor:
+    """The row with its address and paths filled in for one backend. base_url, api_version: empty = the row's own."""
+    names = {"model": quote(model, safe=""), "api_version": quote(api_version or vendor.api_version, safe="")}
+    return replace(
+        vendor,
+        base_url=base_url or vendor.base_url.replace("{account}", account),
+        path=vendor.path.format(**names),
+        models_path=vendor.models_path.format(**names),
+    )
 
 
 _ROWS = (
@@ -93,6 +112,7 @@ _ROWS = (
         ),
         request_id_header="request-id",
         headers={"anthropic-version": "2023-06-01"},
+        source="https://platform.claude.com/docs/en/api/messages",
     ),
     Vendor(
         name="openai",
@@ -102,35 +122,69 @@ _ROWS = (
         quirks=Quirks(store=True, token_limit="max_completion_tokens"),
         prices="openai",
         limit_headers=LIMIT_HEADERS,
-    ),
-    Vendor(name="openai-compatible", key_required=False, quirks=Quirks(token_limit="max_tokens")),
-    Vendor(
-        name="vllm",
-        base_url="http://localhost:8000/v1",
-        key_required=False,
-        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+        source="https://platform.openai.com/docs/api-reference/chat/create",
     ),
     Vendor(
-        name="ollama",
-        base_url="http://localhost:11434/v1",
+        name="openai-compatible",
         key_required=False,
+        quirks=Quirks(token_limit="max_tokens"),
+        source="https://platform.openai.com/docs/api-reference/chat",
+    ),
+    Vendor(
+        name="azure_openai",
+        base_url="https://{account}.openai.azure.com",
+        account="the name of the Azure OpenAI resource",
+        api_version="2024-10-21",
+        path="/openai/deployments/{model}/chat/completions?api-version={api_version}",  # the deployment's name is the model
+        models_path="/openai/models?api-version={api_version}",
+        signer="header:api-key",
+        capabilities=CHAT | {"audio"},
+        quirks=Quirks(token_limit="max_completion_tokens"),
+        prices="azure",
+        limit_headers=LIMIT_HEADERS,
+        request_id_header="apim-request-id",
+        source="https://learn.microsoft.com/azure/ai-foundry/openai/reference",
+    ),
+    Vendor(
+        name="azure_ai",
+        base_url="https://{account}.services.ai.azure.com",
+        account="the name of the Azure AI Foundry resource",
+        api_version="2024-05-01-preview",
+        path="/models/chat/completions?api-version={api_version}",
+        models_path="/models/info?api-version={api_version}",
+        signer="header:api-key",
         capabilities=CHAT - {"n", "logprobs"},
-        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+        quirks=OLD,
+        prices="azure",
+        request_id_header="apim-request-id",
+        source="https://learn.microsoft.com/rest/api/aifoundry/modelinference",
     ),
     Vendor(
         name="groq",
         base_url="https://api.groq.com/openai/v1",
         capabilities=CHAT - {"n", "logprobs"},  # each of them is 400 there
-        quirks=Quirks(token_limit="max_completion_tokens", refuse=frozenset({"logit_bias", "logprobs", "top_logprobs"})),
+        quirks=Quirks(
+            token_limit="max_completion_tokens",
+            refuse=frozenset({"logit_bias", "logprobs", "top_logprobs"}),
+            takes=frozenset({"reasoning_effort"}),
+        ),
         prices="groq",
         limit_headers=LIMIT_HEADERS,
+        source="https://console.groq.com/docs/openai",
     ),
     Vendor(
         name="mistral",
         base_url="https://api.mistral.ai/v1",
         capabilities=CHAT - {"logprobs"},
         # unknown fields are 422 there, include_usage among them; usage comes unasked
-        quirks=Quirks(usage_option=False, token_limit="max_tokens", roles=OLD_ROLES, drop=frozenset({"user"})),
+        quirks=replace(
+            OLD,
+            usage_option=False,
+            names={"seed": "random_seed"},
+            drop=frozenset({"user", "store", "service_tier", "safety_identifier", "prompt_cache_retention", "verbosity"}),
+            refuse=frozenset({"logit_bias", "logprobs", "top_logprobs"}),
+            call_ids="nine",
+        ),
         prices="mistral",
         limit_headers=(
             "x-ratelimit-limit-req-minute",
@@ -138,12 +192,39 @@ _ROWS = (
             "x-ratelimit-limit-tokens-minute",
             "x-ratelimit-remaining-tokens-minute",
         ),
+        source="https://docs.mistral.ai/api/endpoint/chat",
+    ),
+    Vendor(
+        name="deepseek",
+        base_url="https://api.deepseek.com",
+        capabilities=frozenset({"tools", "json_mode", "logprobs"}),
+        quirks=replace(OLD, takes=frozenset({"reasoning_effort", "unsigned_thinking"})),
+        prices="deepseek",
+        source="https://api-docs.deepseek.com/api/create-chat-completion",
+    ),
+    Vendor(
+        name="xai",
+        base_url="https://api.x.ai/v1",
+        # reasoning stands outside of completion_tokens there: the total tells (openai_chat/wire.py)
+        quirks=Quirks(token_limit="max_completion_tokens", roles=OLD_ROLES),
+        prices="x-ai",
+        limit_headers=LIMIT_HEADERS,
+        source="https://docs.x.ai/docs/api-reference",
     ),
     Vendor(
         name="together",
         base_url="https://api.together.ai/v1",
-        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
+        quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k"})),
         prices="together",
+        limit_headers=LIMIT_HEADERS,
+        source="https://docs.together.ai/docs/openai-api-compatibility",
+    ),
+    Vendor(
+        name="fireworks",
+        base_url="https://api.fireworks.ai/inference/v1",
+        quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k", "unsigned_thinking"})),
+        prices="fireworks",
+        source="https://docs.fireworks.ai/tools-sdks/openai-compatibility",
     ),
     Vendor(
         name="openrouter",
@@ -151,19 +232,164 @@ _ROWS = (
         capabilities=CHAT - {"n"} | {"audio", "documents"},
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "top_k", "reasoning_effort", "reasoning_details"})),
         prices="openrouter",
+        source="https://openrouter.ai/docs/api-reference/chat-completion",
     ),
     Vendor(
-        name="deepseek",
-        base_url="https://api.deepseek.com",
-        capabilities=frozenset({"tools", "json_mode", "logprobs"}),
-        quirks=Quirks(token_limit="max_tokens", roles=OLD_ROLES),
-        prices="deepseek",
+        name="perplexity",
+        base_url="https://api.perplexity.ai",
+        capabilities=frozenset({"images", "json_schema"}),
+        # usage comes in every chunk, unasked; its models search and call no tools
+        quirks=replace(
+            OLD,
+            usage_option=False,
+            refuse=frozenset({"logit_bias", "logprobs", "top_logprobs", "stop"}),
+            drop=frozenset({"seed", "user", "parallel_tool_calls", "store", "service_tier"}),
+            takes=frozenset({"reasoning_effort", "top_k"}),
+        ),
+        prices="perplexity",
+        source="https://docs.perplexity.ai/api-reference/chat-completions-post",
+    ),
+    Vendor(
+        name="cerebras",
+        base_url="https://api.cerebras.ai/v1",
+        capabilities=frozenset({"tools", "json_schema", "json_mode", "logprobs"}),
+        quirks=Quirks(
+            token_limit="max_completion_tokens",
+            roles=OLD_ROLES,
+            refuse=frozenset({"frequency_penalty", "presence_penalty", "logit_bias"}),
+            drop=frozenset({"parallel_tool_calls", "service_tier"}),
+            takes=frozenset({"reasoning_effort"}),
+        ),
+        prices="cerebras",
+        source="https://inference-docs.cerebras.ai/resources/openai",
+    ),
+    Vendor(
+        name="huggingface",
+        base_url="https://router.huggingface.co/v1",
+        capabilities=CHAT - {"n"},
+        quirks=OLD,
+        source="https://huggingface.co/docs/inference-providers/tasks/chat-completion",
+    ),
+    Vendor(
+        name="nvidia",
+        base_url="https://integrate.api.nvidia.com/v1",
+        capabilities=CHAT - {"n"},
+        quirks=SELF_HOSTED,
+        source="https://docs.api.nvidia.com/nim/reference/llm-apis",
+    ),
+    Vendor(
+        name="databricks",
+        base_url="https://{account}/serving-endpoints",
+        account="the workspace's host, such as dbc-1234.cloud.databricks.com",
+        capabilities=CHAT - {"logprobs"},
+        quirks=replace(OLD, usage_option=False, takes=frozenset({"reasoning_effort"})),  # usage comes in every chunk
+        prices="databricks",
+        source="https://docs.databricks.com/machine-learning/foundation-model-apis/api-reference",
+    ),
+    Vendor(
+        name="snowflake",
+        base_url="https://{account}.snowflakecomputing.com/api/v2/cortex/v1",
+        account="the account identifier",
+        capabilities=CHAT - {"n", "logprobs"},
+        quirks=Quirks(token_limit="max_completion_tokens", roles=OLD_ROLES, takes=frozenset({"reasoning_effort", "reasoning_details"})),
+        source="https://docs.snowflake.com/user-guide/snowflake-cortex/open_ai_sdk",
+    ),
+    Vendor(
+        name="cloudflare",
+        base_url="https://api.cloudflare.com/client/v4/accounts/{account}/ai/v1",
+        account="the account id",
+        capabilities=CHAT - {"n", "logprobs"},
+        quirks=OLD,
+        prices="cloudflare",
+        request_id_header="cf-ray",
+        source="https://developers.cloudflare.com/workers-ai/configuration/open-ai-compatibility",
+    ),
+    Vendor(
+        name="writer",
+        base_url="https://api.writer.com/v1",
+        path="/chat",
+        capabilities=frozenset({"tools", "json_schema", "n", "logprobs"}),
+        quirks=replace(OLD, drop=frozenset({"seed", "user", "parallel_tool_calls", "store", "service_tier"})),
+        source="https://dev.writer.com/api-reference/completion-api/chat-completion",
+    ),
+    Vendor(
+        name="zai",
+        base_url="https://api.z.ai/api/paas/v4",
+        capabilities=frozenset({"tools", "images", "json_mode"}),
+        quirks=replace(
+            OLD,
+            refuse=frozenset({"logit_bias", "frequency_penalty", "presence_penalty"}),
+            drop=frozenset({"seed", "parallel_tool_calls"}),
+            takes=frozenset({"unsigned_thinking"}),
+        ),
+        prices="zai",
+        source="https://docs.z.ai/api-reference/llm/chat-completion",
+    ),
+    Vendor(
+        name="moonshot",
+        base_url="https://api.moonshot.ai/v1",
+        capabilities=CHAT - {"logprobs"},
+        quirks=replace(OLD, takes=frozenset({"unsigned_thinking"})),
+        prices="moonshotai",
+        source="https://platform.moonshot.ai/docs/api/chat",
+    ),
+    Vendor(
+        name="venice",
+        base_url="https://api.venice.ai/api/v1",
+        quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k", "unsigned_thinking"})),
+        source="https://docs.venice.ai/api-reference/endpoint/chat/completions",
+    ),
+    Vendor(
+        name="vllm",
+        base_url="http://localhost:8000/v1",
+        key_required=False,
+        quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
+        source="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
+    ),
+    Vendor(
+        name="sglang",
+        base_url="http://localhost:30000/v1",
+        key_required=False,
+        quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
+        source="https://docs.sglang.ai/basic_usage/openai_api_completions.html",
+    ),
+    Vendor(
+        name="llamacpp",
+        base_url="http://localhost:8080/v1",
+        key_required=False,
+        quirks=replace(SELF_HOSTED, takes=frozenset({"top_k", "unsigned_thinking"})),
+        source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+    ),
+    Vendor(
+        name="ollama",
+        base_url="http://localhost:11434/v1",
+        key_required=False,
+        capabilities=CHAT - {"n", "logprobs"},
+        quirks=replace(SELF_HOSTED, takes=frozenset({"reasoning_effort"})),
+        source="https://docs.ollama.com/api/openai-compatibility",
+    ),
+    Vendor(
+        name="tgi",
+        base_url="http://localhost:8080/v1",
+        key_required=False,
+        capabilities=CHAT - {"n"},
+        quirks=SELF_HOSTED,
+        source="https://huggingface.co/docs/text-generation-inference/reference/api_reference",
+    ),
+    Vendor(
+        name="lmstudio",
+        base_url="http://localhost:1234/v1",
+        key_required=False,
+        capabilities=CHAT - {"n", "logprobs"},
+        quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
+        source="https://lmstudio.ai/docs/developer/openai-compat",
     ),
     Vendor(
         name="tollway",
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
         request_id_header="x-tollway-request-id",
         also={"anthropic_messages": Speech(path="/messages", capabilities=MESSAGES, quirks=Quirks(usage_option=False))},
+        source="docs/languages.md",
     ),
     Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents"}),
     Vendor(name="local", dialect="", signer="none", key_required=False, capabilities=frozenset()),

@@ -86,6 +86,15 @@ def test_every_vendor_is_documented() -> None:
     assert set(names_in(cell)) == set(VENDORS)
 
 
+def test_every_vendor_has_a_line_with_its_address_among_the_languages() -> None:
+    table = {name: row for row in rows(sections(text_of(DOCS / "languages.md"))["Vendors"]) for name in names_in(row[0])}
+    documented = {name for name in table if name in VENDORS}
+    assert documented == set(VENDORS)
+    for name, row in VENDORS.items():
+        if row.base_url:
+            assert names_in(table[name][1]) == [row.base_url]
+
+
 def test_environment_names_in_the_documents_are_settings() -> None:
     for page in PAGES:
         for name in set(re.findall(r"TOLLWAY_[A-Z0-9]+__[A-Z0-9_]+", text_of(page))):

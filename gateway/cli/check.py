@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.catalog_build import vendor_of
 from gateway.cli import settings
 from gateway.db import schema
 from gateway.db.engine import database_url, make_engine, reading, redacted
@@ -148,11 +149,11 @@ async def the_backend(backend: BackendSettings, chosen: Settings, upstream: Upst
         except ValueError as error:
             return Finding("problem", subject, str(error))
         return Finding("ok", subject, "plays its script")
-    vendor = VENDORS[backend.vendor].speaking(backend.dialect)
+    vendor = vendor_of(backend)
     credential = resolve(backend.api_key, backend.name) if backend.api_key else ""
-    provider = RemoteProvider(vendor, backend.base_url or vendor.base_url, credential, upstream)
+    provider = RemoteProvider(vendor, vendor.base_url, credential, upstream)
     wrong = await provider.check()
-    return Finding("ok" if wrong is None else "problem", subject, wrong or f"{backend.base_url or vendor.base_url} answers")
+    return Finding("ok" if wrong is None else "problem", subject, wrong or f"{vendor.base_url} answers")
 
 
 async def the_engine(backend: BackendSettings, chosen: Settings, subject: str) -> Finding:

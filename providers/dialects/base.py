@@ -33,9 +33,10 @@ class Quirks(Struct, frozen=True, kw_only=True):
 
     usage_option: knows `stream_options.include_usage`. store: knows `store` (set to false where the client did not say).
     token_limit: the one name of the limit it takes (`max_tokens` or `max_completion_tokens`); empty = as the client wrote it.
-    roles: roles it does not know -> what to write instead, such as developer -> system. drop: fields it cannot carry, left out and
-    named in `request.dropped`. refuse: fields that refuse the request for this backend. A field with its default value is neither
-    named nor refused.
+    names: other fields that it knows under another name, such as seed -> random_seed. roles: roles it does not know -> what to write
+    instead, such as developer -> system. system_first: all system messages must be one, and lead. call_ids: `nine` = ids of tool calls
+    have nine letters and digits. drop: fields it cannot carry, left out and named in `request.dropped`. refuse: fields that refuse the
+    request for this backend. A field with its default value is neither named nor refused.
 
     takes: what it takes beside the core of its language, asked for a request that came in another one: `cache_control`, `top_k`,
     `reasoning_effort`, `reasoning_details` (thinking of earlier turns), `adaptive_thinking` (by effort, not by budget),
@@ -45,7 +46,10 @@ class Quirks(Struct, frozen=True, kw_only=True):
     usage_option: bool = True
     store: bool = False
     token_limit: str = ""
+    names: Mapping[str, str] = {}
     roles: Mapping[str, str] = {}
+    system_first: bool = False
+    call_ids: str = ""
     drop: frozenset[str] = frozenset()
     refuse: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()

@@ -8,27 +8,19 @@ import pytest
 
 from providers import signers
 from providers.dialects import DIALECTS
-from providers.vendors import VENDORS, Vendor
+from providers.vendors import VENDORS, Vendor, located
 
 NEEDS = {"tools", "images", "audio", "documents", "json_mode", "json_schema", "logprobs", "n"}
 HTTP = [row for row in VENDORS.values() if row.dialect]
 
 
 def test_the_promised_vendors_are_there() -> None:
-    hosted = {
-        "anthropic",
-        "openai",
-        "openai-compatible",
-        "vllm",
-        "ollama",
-        "groq",
-        "mistral",
-        "together",
-        "openrouter",
-        "deepseek",
-        "tollway",
-    }
-    assert set(VENDORS) == hosted | {"scripted", "local"}
+    promised = (
+        "openai-compatible openai azure_openai azure_ai anthropic mistral groq deepseek xai together fireworks openrouter perplexity "
+        "cerebras huggingface nvidia databricks snowflake cloudflare writer zai moonshot venice vllm sglang llamacpp ollama tgi lmstudio "
+        "tollway scripted local"
+    )
+    assert set(VENDORS) == set(promised.split())
     assert all(name == row.name for name, row in VENDORS.items())
 
 
@@ -38,8 +30,11 @@ def test_row_can_be_used(row: Vendor) -> None:
     assert row.capabilities <= NEEDS
     assert row.path.startswith("/") and row.models_path.startswith("/")
     assert set(signers.headers(row.signer, "key").values()) == {"Bearer key" if row.signer == "bearer" else "key"}
+    assert row.source
+    assert ("{account}" in row.base_url) == bool(row.account)
+    assert ("{api_version}" in row.path) == bool(row.api_version)
     if row.base_url:
-        assert re.fullmatch(r"https?://[a-z0-9.:/]+[^/]", row.base_url)
+        assert re.fullmatch(r"https?://[a-z0-9.:/{}-]+[^/]", row.base_url)
         assert row.base_url.startswith("https://") == row.key_required  # a key goes out only encrypted
         assert not row.address_required
     assert row.quirks.token_limit in ("max_tokens", "max_completion_tokens") or row.dialect != "openai_chat"
@@ -73,3 +68,35 @@ def test_price_list_names_exist() -> None:
 
     known = {provider.id for provider in providers}
     assert {row.prices for row in VENDORS.values()} - {""} <= known
+
+
+def test_an_address_is_made_of_the_account_the_deployment_and_the_version() -> None:
+    row = located(VENDORS["azure_openai"], "", "my deployment/2", "contoso", "")
+    assert row.base_url + row.path == (
+        "https://contoso.openai.azure.com/openai/deployments/my%20deployment%2F2/chat/completions?api-version=2024-10-21"
+    )
+    assert row.models_path == "/openai/models?api-version=2024-10-21"
+    other = located(VENDORS["azure_openai"], "https://gate.example", "d", "", "2025-01-01-preview")
+    assert other.base_url + other.path == "https://gate.example/openai/deployments/d/chat/completions?api-version=2025-01-01-preview"
+    assert located(VENDORS["cloudflare"], "", "m", "a1b2", "").base_url == "https://api.cloudflare.com/client/v4/accounts/a1b2/ai/v1"
+    assert located(VENDORS["openai"], "", "m", "", "") == VENDORS["openai"]
+
+
+def test_paths_are_those_that_recorded_clients_called() -> None:
+    """Of vendors whose path is not the usual one; read off recorded requests."""
+    called = {
+        "azure_ai": "/models/chat/completions?api-version=2024-05-01-preview",
+        "cloudflare": "/client/v4/accounts/ACCOUNT/ai/v1/chat/completions",
+        "databricks": "/serving-endpoints/chat/completions",
+        "deepseek": "/chat/completions",
+        "groq": "/openai/v1/chat/completions",
+        "openrouter": "/api/v1/chat/completions",
+        "perplexity": "/chat/completions",
+        "snowflake": "/api/v2/cortex/v1/chat/completions",
+        "venice": "/api/v1/chat/completions",
+        "writer": "/v1/chat",
+        "zai": "/api/paas/v4/chat/completions",
+    }
+    for name, path in called.items():
+        row = located(VENDORS[name], "", "m", "ACCOUNT", "")
+        assert (row.base_url + row.path).partition("://")[2].partition("/")[2] == path[1:], name

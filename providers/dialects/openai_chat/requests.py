@@ -16,6 +16,7 @@ from providers.dialects.base import PLAIN, DecodeError, Quirks
 from providers.dialects.body import read_messages, read_request, reading, required
 from providers.dialects.crossing import leave_out
 from providers.dialects.openai_chat import content as codec
+from providers.dialects.openai_chat.adapt import adapt
 from providers.dialects.openai_chat.crossing import Crossing
 from providers.dialects.openai_chat.fields import (
     FIELDS,
@@ -36,7 +37,6 @@ _tools = msgspec.json.Decoder(list[ToolPeek]).decode
 _format = msgspec.json.Decoder(FormatPeek).decode
 _options = msgspec.json.Decoder(OptionsPeek).decode
 _any = msgspec.json.Decoder().decode
-_roles = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 _INCLUDE_USAGE = Raw(b'{"include_usage":true}')
@@ -198,9 +198,11 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
     limit = request.max_tokens if target.max_tokens is None else target.max_tokens
     if limit is not None and (quirks.token_limit or target.max_tokens is not None):
         _set_limit(fields, limit, quirks.token_limit)
-    if quirks.roles:
-        fields["messages"] = _map_roles(fields["messages"], quirks)
+    fields["messages"] = adapt(fields["messages"], quirks)
     request.dropped = dropped + leave_out(fields, quirks, FIELDS) if quirks.drop or quirks.refuse else dropped
+    for old, new in quirks.names.items():
+        if old in fields:
+            fields[new] = fields.pop(old)
     return _encode(fields)
 
 
@@ -221,19 +223,6 @@ def _set_limit(fields: dict[str, Raw], limit: int, wanted: str) -> None:
     for name in _LIMITS:
         fields.pop(name, None)
     fields[wanted or given] = Raw(str(limit).encode())
-
-
-def _map_roles(raw: Raw, quirks: Quirks) -> Raw:
-    """Other roles for those that the target does not know; every other byte of a message's members stays."""
-    roles = {_encode(old): Raw(_encode(new)) for old, new in quirks.roles.items()}
-    if not any(old in bytes(raw) for old in roles):
-        return raw
-    found = _roles(raw)
-    for message in found:
-        role = roles.get(bytes(message["role"]))
-        if role is not None:
-            message["role"] = role
-    return Raw(_encode(found))
 
 
 def foreign_fields(request: Request, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:
