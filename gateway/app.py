@@ -269,6 +269,7 @@ def gauges(parts: Parts) -> dict[str, float]:
         "tollway_journal_bytes": float(stats.journal_bytes),
         "tollway_ledger_queue_rows": float(stats.queued),
         "tollway_ledger_lag_seconds": stats.lag_s,
+        "tollway_ledger_quarantined_rows": float(stats.quarantined),
         "tollway_leased_nanousd": float(stats.leased_nanousd),
         "tollway_snapshot_age_seconds": parts.snapshot.age_s,
         "tollway_cache_degraded": float(parts.store.degraded),

@@ -47,6 +47,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_journal_bytes": ("gauge", "Size of the journals on disk.", ()),
     "tollway_ledger_queue_rows": ("gauge", "Settled requests not yet in SQL.", ()),
     "tollway_ledger_lag_seconds": ("gauge", "Age of the oldest settled request not yet in SQL.", ()),
+    "tollway_ledger_quarantined_rows": ("gauge", "Settled requests that the database refused, kept in a file.", ()),
     "tollway_leased_nanousd": ("gauge", "Budget money held by leases of the workers.", ()),
     "tollway_snapshot_age_seconds": ("gauge", "Since keys, budgets and prices were last known to be current.", ()),
     "tollway_cache_degraded": ("gauge", "1 while Redis is out of use.", ()),
@@ -63,6 +64,7 @@ def _sum(a: float, b: float) -> float:
 COMBINED: dict[str, Callable[[float, float], float]] = {
     "tollway_ready": min,
     "tollway_ledger_lag_seconds": max,
+    "tollway_ledger_quarantined_rows": max,
     "tollway_snapshot_age_seconds": max,
     "tollway_cache_degraded": max,
     "tollway_limits_degraded": max,

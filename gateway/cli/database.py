@@ -15,6 +15,7 @@ from gateway.child import environment, python
 from gateway.cli import settings
 from gateway.db import schema
 from gateway.db.engine import database_url, make_engine, redacted
+from gateway.db.session import Away
 from gateway.errors import GatewayError
 from gateway.money.windows import to_datetime
 from gateway.settings import ConfigError, Settings
@@ -37,7 +38,7 @@ def run(work: Callable[[AsyncEngine, Settings], Awaitable[T]]) -> T:
         return asyncio.run(_run(work, chosen))
     except GatewayError as error:
         fail(error.message)
-    except (SQLAlchemyError, OSError, TimeoutError) as error:
+    except (SQLAlchemyError, OSError, TimeoutError, Away) as error:
         fail(f"{_address(chosen)}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
 
 

@@ -11,9 +11,11 @@ from cyclopts import App, Parameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.cli.database import fail, instant, run, table
+from gateway.db.session import open_session
 from gateway.errors import GatewayError
 from gateway.money import audit, corrections, rebuild, retention
 from gateway.money.pricing import nanousd, usd
+from gateway.money.quarantine import Quarantine, SetAside, retry
 from gateway.people import MICROSECONDS, instant_us
 from gateway.settings import Settings
 
@@ -26,13 +28,56 @@ app = App(name="ledger", help="The ledger: check it, export it, settle what is u
 @app.command
 def verify() -> None:
     """Compute every invariant anew. Exit status 1 with the rows that break one."""
-    found = run(lambda engine, _: audit.audit(engine))
+    found, aside = run(_verify)
+    if aside:
+        print(f"{aside} rows are set aside, which the database does not take: `tollway ledger quarantine`")
     counted = f"{found.rows} rows, {found.windows} budget windows, {found.buckets} quarters of an hour"
     if not found.count:
         print(f"{counted}: every invariant holds")
         return
     print(table(("rule", "where", "told"), [(one.rule, one.where, one.told) for one in found.broken]))
     fail(f"{counted}: {found.count} broken" + (f", the first {len(found.broken)} are listed" if found.count > len(found.broken) else ""))
+
+
+async def _verify(engine: AsyncEngine, settings: Settings) -> tuple[audit.Audit, int]:
+    return await audit.audit(engine), _quarantine(settings).count()
+
+
+def _quarantine(settings: Settings) -> Quarantine:
+    return Quarantine(settings.state / "journal")
+
+
+@app.command
+def quarantine(*, again: Annotated[bool, Parameter(name="--retry", negative="")] = False) -> None:
+    """Rows that the database refused for their content. Their budgets are charged; the rows stand in a file of the state folder.
+
+    Parameters
+    ----------
+    again
+        Try to write them once more, after the cause is gone.
+    """
+    if again:
+        stored, refused = run(_retry)
+        print(f"{stored} rows are in the ledger now, {refused} are still refused")
+        return
+    rows = run(lambda _, settings: _read(settings))
+    shown = [
+        (row.record.id, instant(row.record.started_at_us), row.record.route, row.record.backend, usd(row.record.cost), row.why[:80])
+        for row in rows
+    ]
+    print(table(("request", "started", "route", "backend", "cost_usd", "why"), shown))
+
+
+async def _read(settings: Settings) -> list[SetAside]:
+    return _quarantine(settings).read()
+
+
+async def _retry(engine: AsyncEngine, settings: Settings) -> tuple[int, int]:
+    session = open_session(engine)
+    try:
+        return await retry(session, _quarantine(settings))
+    finally:
+        await session.close()
 
 
 @app.command

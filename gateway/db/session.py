@@ -59,6 +59,10 @@ class Away(Exception):
     """The database did not answer, or what it did is not known. The same transaction may be sent again."""
 
 
+class Refused(Exception):
+    """The database will not store what was sent, for its content. Nothing was done, and sending it again is of no use."""
+
+
 class Dialect(Struct, frozen=True):
     """The few words in which the two databases differ."""
 
@@ -92,7 +96,10 @@ class Session(Protocol):
     dialect: Dialect
 
     async def run(self, transaction: Transaction[T], *, reads: bool = False) -> T:
-        """Run to the end and commit. Away: nothing is known of what was done. Any error rolls back and drops the connection."""
+        """Run to the end and commit. Away: nothing is known of what was done. Refused: nothing was done, for what the values are.
+
+        Any error rolls back and drops the connection.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -135,6 +142,9 @@ class PostgresSession:
                 result = await self._steps(driver, transaction)
                 await driver.execute("COMMIT")
                 return result
+        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError) as error:
+            await self._drop()
+            raise Refused(f"{type(error).__name__}: {error}") from error
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError) as error:  # the last: its connect
             await self._drop()
             raise Away(f"{type(error).__name__}: {error}") from error
@@ -199,6 +209,8 @@ class SqliteSession:
         job = asyncio.get_running_loop().run_in_executor(self._thread, self._run, transaction, reads)
         try:
             return await asyncio.shield(job)
+        except (sqlite3.DataError, sqlite3.IntegrityError, OverflowError, UnicodeEncodeError) as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
         except sqlite3.Error as error:
             raise Away(f"{type(error).__name__}: {error}") from error
 

@@ -58,6 +58,7 @@ class AccountsStats(Struct, frozen=True, kw_only=True):
     faults: int
     adopted: int
     corrupt_journals: int
+    quarantined: int
 
 
 def wall_us() -> int:
@@ -257,6 +258,7 @@ class Accounts:
             faults=syncer.faults,
             adopted=self._adopter.adopted,
             corrupt_journals=len(self._adopter.corrupt),
+            quarantined=syncer.quarantine.count(),
         )
 
 

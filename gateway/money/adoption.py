@@ -15,10 +15,11 @@ from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
-from gateway.db.session import Away, Session
+from gateway.db.session import Away, Refused, Session
 from gateway.money import sync
 from gateway.money.journal import UNBORN, Header, boot_id, remove_directory, take_lock
 from gateway.money.journal_reading import Corrupt, Newer, Reading, header, verify
+from gateway.money.quarantine import Quarantine, SetAside, unstorable, without
 from gateway.money.records import UsageRecord
 from gateway.settings import Money
 
@@ -36,6 +37,7 @@ class Adopter:
         self.root = root
         self.adopted = 0
         self.corrupt: set[Path] = set()
+        self.quarantine = Quarantine(root)
         self._now_us = now_us
         self._boot = boot_id() if boot is None else boot
 
@@ -56,7 +58,7 @@ class Adopter:
                 continue
             try:
                 await self.adopt(directory)
-            except (Away, sync.Moved, OSError) as error:
+            except (Away, Refused, sync.Moved, OSError) as error:
                 log.warning("journal %s: adoption put off: %s", directory, error)
             except Newer as error:
                 log.warning("journal %s is left to a newer program: %s", directory, error)
@@ -115,6 +117,7 @@ class Adopter:
     async def _write(self, process: UUID, rows: list[UsageRecord], directory: Path, head: Header | None) -> None:
         """Rows in the dead process's name, under its guard; a late transaction of its own may move the number once or twice."""
         sql = self.session.dialect
+        bad: list[SetAside] = []
         for _ in range(5):
             state = await self.session.run(sync.process_state(sql, process), reads=True)
             if state is None:  # the database was restored to before its birth
@@ -123,10 +126,16 @@ class Adopter:
                 continue
             payload = sync.Payload(process=process, seq=state[0], rows=tuple(rows), owner=False, fenced=state[1] != "live")
             try:
-                await self.session.run(sync.sync(sql, payload))
+                await self.session.run(sync.sync(sql, without(payload, bad)))
                 return
             except sync.Moved:
                 continue
+            except Refused:
+                bad = await unstorable(self.session, payload, self._now_us())
+                if not bad:
+                    raise
+                self.quarantine.add(bad)
+                log.error("journal %s: %d rows are set aside, the database does not take them: %s", directory, len(bad), bad[0].why)
         raise sync.Moved(f"process {process} does not hold still")
 
     async def _close(self, process: UUID, seq: int, head: Header | None) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from gateway.db.session import Dialect, Do, Insert, Many, Transaction
+from gateway.db.session import Dialect, Do, Insert, Many, Rows, Transaction
 from gateway.money import ledger
 from gateway.money.leases import Ask, Books, Line, plan
 from gateway.money.records import UsageRecord
@@ -22,6 +22,7 @@ ALIVE_US = 10_000_000  # a heartbeat younger than this counts as another process
 WANTED_US = 2_000_000
 RESOLVE = "resolve"
 REBOOT = "unknown_after_reboot"
+ASIDE, BACK = "quarantined", "quarantine_ended"
 BACKFILL = "backfill"
 _NAMES = UUID("6b0f2a57-3c5e-4c39-9a37-3d1e6a1f7d10")  # name space of adjustments that belong to no usage row
 
@@ -30,19 +31,21 @@ class Payload(Struct, frozen=True, kw_only=True):
     """One sync. seq: the number the process row must have. owner: False when an adopter writes in a dead process's name.
 
     fenced: the row is closed already: rows are written without the guard, leases are left alone.
+    aside: rows that the database does not take; they stand in a file, and their budgets are charged by adjustments.
     """
 
     process: UUID
     seq: int
     rows: tuple[UsageRecord, ...] = ()
     asks: tuple[Ask, ...] = ()
+    aside: tuple[UsageRecord, ...] = ()
     owner: bool = True
     fenced: bool = False
     beat: bool = False  # write although nothing changes: the heartbeat
 
     @property
     def writes(self) -> bool:
-        return bool(self.rows) or self.beat or any(ask.changes for ask in self.asks)
+        return bool(self.rows or self.aside) or self.beat or any(ask.changes for ask in self.asks)
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -94,15 +97,9 @@ def restore_process(sql: Dialect, process: UUID, seq: int) -> Transaction[None]:
     yield Do("UPDATE gateway_processes SET sync_seq = $2, heartbeat_at_us = " + sql.clock + " WHERE id = $1", (sql.uid(process), seq))
 
 
-def own_leases(sql: Dialect, process: UUID) -> Transaction[dict[int, int]]:
-    """Window id -> what SQL says this process holds."""
-    rows = yield Do("SELECT window_id, amount FROM budget_leases WHERE process_id = $1", (sql.uid(process),))
-    return {int(row[0]): int(row[1]) for row in rows}
-
-
 # ---- windows
-def make_window(sql: Dialect, budget_id: int, starts_us: int, ends_us: int | None) -> Transaction[int | None]:
-    """The id of a budget's window, made when it is new; None when the budget is not there.
+def make_window(sql: Dialect, budget_id: int, starts_us: int, ends_us: int | None, *, known: int = 0) -> Transaction[int | None]:
+    """The id of a budget's window, made when it is new; None when the budget is not there. known: the id it had before SQL forgot it.
 
     A budget created in mid-period starts with what its scope has spent since the period began, as one adjustment.
     """
@@ -112,11 +109,20 @@ def make_window(sql: Dialect, budget_id: int, starts_us: int, ends_us: int | Non
     budget = yield Do("SELECT scope_kind, scope_id, model FROM budgets WHERE id = $1", (budget_id,))
     if not budget:
         return None
-    made = yield Do(
-        "INSERT INTO budget_windows (budget_id, starts_at_us, ends_at_us) VALUES ($1, $2, $3)"
-        " ON CONFLICT (budget_id, starts_at_us) DO NOTHING RETURNING id",
-        (budget_id, starts_us, ends_us),
-    )
+    made: Rows = ()
+    if known:
+        made = yield Do(
+            "INSERT INTO budget_windows (id, budget_id, starts_at_us, ends_at_us) VALUES ($1, $2, $3, $4)"
+            " ON CONFLICT DO NOTHING RETURNING id",
+            (known, budget_id, starts_us, ends_us),
+        )
+        yield from _count_on(sql)
+    if not made:
+        made = yield Do(
+            "INSERT INTO budget_windows (budget_id, starts_at_us, ends_at_us) VALUES ($1, $2, $3)"
+            " ON CONFLICT (budget_id, starts_at_us) DO NOTHING RETURNING id",
+            (budget_id, starts_us, ends_us),
+        )
     if not made:
         made = yield Do("SELECT id FROM budget_windows WHERE budget_id = $1 AND starts_at_us = $2", (budget_id, starts_us))
         return int(made[0][0])
@@ -129,6 +135,12 @@ def make_window(sql: Dialect, budget_id: int, starts_us: int, ends_us: int | Non
         )
         yield Do("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", (window, spent))
     return window
+
+
+def _count_on(sql: Dialect) -> Transaction[None]:
+    """New windows are numbered after all there are; SQLite does so by itself."""
+    if sql.name == "postgresql":
+        yield Do("SELECT setval(pg_get_serial_sequence('budget_windows', 'id'), (SELECT max(id) FROM budget_windows))")
 
 
 def _spent_before(budget: Sequence[Any], starts_us: int, ends_us: int | None) -> Transaction[int]:
@@ -165,6 +177,9 @@ def sync(sql: Dialect, payload: Payload) -> Transaction[Answer]:
             return (yield from _look(sql, payload, payload.seq + 1))
         now = int(rows[0][0])
     charges, resolved = yield from write_rows(sql, payload.process, payload.rows, now)
+    for record in payload.aside:
+        for window in (yield from _booked_aside(sql, record, ASIDE, ledger.charged(record), now)):
+            charges[window] = charges.get(window, 0) + ledger.charged(record)
     lines, processes = yield from _windows(sql, payload, now, charges, resolved)
     return Answer(now_us=now, seq=payload.seq + 1, processes=processes, lines=lines)
 
@@ -253,6 +268,40 @@ def _resolve(sql: Dialect, late: Iterable[UsageRecord], rollup: ledger.Rollup, n
             for window in record.charges:
                 resolved[window] = resolved.get(window, 0) + delta
     return resolved
+
+
+def _booked_aside(sql: Dialect, record: UsageRecord, reason: str, delta: int, now_us: int) -> Transaction[list[int]]:
+    """One adjustment in each window of a row that is not in the ledger; returns the windows where it is new."""
+    made: list[int] = []
+    for window in sorted(record.charges) if delta else ():
+        rows = yield Do(
+            "INSERT INTO adjustments (id, window_id, delta, reason, created_at_us) VALUES ($1, $2, $3, $4, $5)"
+            " ON CONFLICT (id) DO NOTHING RETURNING id",
+            (sql.uid(uuid5(record.id, f"{reason}:{window}")), window, delta, reason, now_us),
+        )
+        if rows:
+            made.append(window)
+    return made
+
+
+def bring_back(sql: Dialect, process: UUID, record: UsageRecord) -> Transaction[None]:
+    """A row that had been set aside into the ledger, in place of the adjustments that charged its budgets."""
+    rows = yield Do(f"SELECT {sql.clock}")
+    now = int(rows[0][0])
+    charges, resolved = yield from write_rows(sql, process, (record,), now)
+    ids = sorted(record.charges)
+    if not ids:
+        return
+    names = {sql.uid(uuid5(record.id, f"{ASIDE}:{window}")): window for window in ids}
+    charged = []
+    for name, window in names.items():
+        if (yield Do("SELECT 1 FROM adjustments WHERE id = $1", (name,))):
+            charged.append(window)
+    back = yield from _booked_aside(sql, structs.replace(record, charges=tuple(charged)), BACK, -ledger.charged(record), now)
+    for window in ids:
+        delta = charges.get(window, 0) + resolved.get(window, 0) - (ledger.charged(record) if window in back else 0)
+        if delta:
+            yield Do("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", (window, delta))
 
 
 def write_rollup(rollup: ledger.Rollup) -> Transaction[None]:
@@ -374,7 +423,9 @@ def _look(sql: Dialect, payload: Payload, seq: int | None = None) -> Transaction
             raise Forgotten(None if own is None else own[0])
         if own[1] != "live":
             raise Closed(f"process {payload.process} was closed by somebody else")
-    ids = sorted({ask.window_id for ask in payload.asks} | {window for record in payload.rows for window in record.charges})
+    ids = sorted(
+        {ask.window_id for ask in payload.asks} | {window for record in (*payload.rows, *payload.aside) for window in record.charges}
+    )
     lines: tuple[Line, ...] = ()
     if ids:
         windows = yield from _read_windows(sql, ids, now, lock=False)

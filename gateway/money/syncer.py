@@ -14,13 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-from gateway.db.session import Away, Session
+from gateway.db.session import Away, Refused, Session
 from gateway.money import sync
 from gateway.money.budgets import Budgets, Window
 from gateway.money.journal import Journal, boot_id
 from gateway.money.journal_reading import Reading
 from gateway.money.leases import NEXT_WINDOW_US, Ask, ask, learn, slice_of
 from gateway.money.ledger import charged
+from gateway.money.quarantine import Quarantine, unstorable, without
 from gateway.money.queue import SettledQueue
 from gateway.money.waiting import Waiters
 from gateway.settings import Money
@@ -59,6 +60,7 @@ class Syncer:
         self.queue = SettledQueue(settings.queue_rows)
         self.waiters = Waiters(self.budgets, settings.recall_wait_s, settings.refusal_memory_s)
         self.journal = Journal(journal_root, self.process_id, settings)
+        self.quarantine = Quarantine(journal_root)
         self._wake = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._soon: asyncio.TimerHandle | None = None
@@ -174,6 +176,9 @@ class Syncer:
             except sync.Forgotten as forgot:
                 await self._forgotten(forgot.seq)
                 return
+            except Refused as error:
+                payload = await self._set_aside(payload, error)
+                continue
             except Away as error:
                 await self._away(error, wait_s)
                 wait_s = min(BACKOFF_MOST_S, wait_s * 2)
@@ -192,16 +197,33 @@ class Syncer:
             self._learn(payload, answer)
             return
 
+    async def _set_aside(self, payload: sync.Payload, refusal: Refused) -> sync.Payload:
+        """The payload without the rows that the database will never take; they are in the quarantine when this returns."""
+        bad = await unstorable(self.session, payload, self.now_us())
+        try:
+            if not bad:
+                raise OSError("none of its rows alone is to blame")
+            self.quarantine.add(bad)
+        except OSError as error:
+            log.error("money: the database refuses a payload (%s), and nothing can be set aside: %s", refusal, error)
+            self.faults += 1
+            await self._away(None, BACKOFF_MOST_S)
+            return payload
+        for one in bad:
+            log.error("row %s is set aside, the database does not take it: %s. See `tollway ledger quarantine`.", one.record.id, one.why)
+        return without(payload, bad)
+
     def _learn(self, payload: sync.Payload, answer: sync.Answer) -> None:
         self.seq = answer.seq
         self.processes = answer.processes
-        for record in payload.rows:
+        sent = (*payload.rows, *payload.aside)
+        for record in sent:
             cost = charged(record)
             for window_id in record.charges:
                 window = self.budgets.by_id.get(window_id)
                 if window is not None:
                     window.unsynced -= cost
-        self.queue.confirm(payload.rows, self.journal)
+        self.queue.confirm(sent, self.journal)
         now = self.now_us()
         for line in answer.lines:
             window = self.budgets.by_id.get(line.window_id)
@@ -275,7 +297,7 @@ class Syncer:
         self.registered = False
         self.journal = Journal(self.journal_root, self.process_id, self.settings)
         self.queue.move(old, self.journal)
-        old.close(remove=True)
+        old.close(remove=not self.journal.broken)  # what a full disk did not let us copy is left to an adopter
         self.seq = 0
         for window in self.budgets.windows.values():
             window.amount = 0
@@ -285,9 +307,6 @@ class Syncer:
         """The database lost commits that it had confirmed: bring back the rows of the retained journal, lease anew what runs."""
         log.error("the database is at %s, confirmed was %d: it forgot commits; writing retained rows again", seq, self.seq)
         self.recovering = True
-        if seq is None:
-            await self._register()
-        await self.session.run(sync.restore_process(self.session.dialect, self.process_id, self.seq))
         for record in await asyncio.to_thread(lambda: list(Reading(self.journal.directory))):
             if record.id in self.queue:
                 continue
@@ -296,10 +315,24 @@ class Syncer:
                 window = self.budgets.by_id.get(window_id)
                 if window is not None:
                     window.unsynced += charged(record)
-        held = await self.session.run(sync.own_leases(self.session.dialect, self.process_id), reads=True)
-        for window in self.budgets.windows.values():
-            window.amount = held.get(window.id, 0)
+        for window in self.budgets.windows.values():  # what SQL says we hold comes with the next answer
+            window.amount = 0
             window.room = None
+        if seq is None:
+            await self._register()
+        for window in list(self.budgets.by_id.values()):
+            await self._restore_window(window)
+        await self.session.run(
+            sync.restore_process(self.session.dialect, self.process_id, self.seq)
+        )  # last: before it all of this is done again
+
+    async def _restore_window(self, window: Window) -> None:
+        """A window that the database forgot is made again under its old number, by which rows and journals know it."""
+        made = await self.session.run(
+            sync.make_window(self.session.dialect, window.budget.id, window.starts_us, window.ends_us, known=window.id)
+        )
+        if made is not None and made != window.id:
+            log.error("budget window %d is %d in the restored database: what was charged to it is not counted there", window.id, made)
 
     async def finish(self) -> bool:
         """After `run` has ended: give back every lease and close the row. False when it must be left to an adopter."""

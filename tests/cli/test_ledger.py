@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from gateway.money.quarantine import Quarantine, SetAside
+from gateway.settings import Storage
 from tests.cli.conftest import Tollway
+from tests.fixtures.money import record_of
 from tests.money.test_audit import filled
 
 OnDatabase = Callable[[Callable[[AsyncEngine], Awaitable[Any]]], Any]
@@ -43,6 +48,19 @@ def test_unknowns_are_listed_and_resolved(tollway: Tollway, on_database: OnDatab
     done = tollway("ledger", "resolve", request, "--usd", "0.5")
     assert done.status == 0 and f"request {request} cost 0.500000000 USD" in done.out
     assert len(tollway("ledger", "unknowns").lines) == len(listed) - 1
+    assert tollway("ledger", "verify").status == 0
+
+
+def test_what_the_database_refused_is_listed_and_brought_back(tollway: Tollway, on_database: OnDatabase, storage: Storage) -> None:
+    on_database(filled)
+    assert tollway("ledger", "quarantine").lines == ["request  started  route  backend  cost_usd  why"]
+    record = record_of(uuid4(), 1_790_000_000_000_000, None, 5_000_000)
+    Quarantine(Path(storage.state_dir) / "journal").add([SetAside(at_us=1, process=uuid4(), why="out of range", record=record)])
+    listed = tollway("ledger", "quarantine").lines
+    assert len(listed) == 2 and str(record.id) in listed[1] and "0.005000000" in listed[1] and "out of range" in listed[1]
+    assert tollway("ledger", "verify").out.startswith("1 rows are set aside")
+    assert tollway("ledger", "quarantine", "--retry").out == "1 rows are in the ledger now, 0 are still refused\n"
+    assert len(tollway("ledger", "quarantine").lines) == 1
     assert tollway("ledger", "verify").status == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -16,6 +16,7 @@ from gateway.money import sync
 from gateway.money.adoption import Adopter
 from gateway.money.journal import UNBORN, Journal, segment_path
 from gateway.money.leases import Ask
+from gateway.money.records import UsageRecord
 from gateway.settings import Money
 from tests.conftest import Database
 from tests.fixtures.money import add_budget, books, end_of, intent_of, record_of
@@ -35,7 +36,15 @@ class Dead:
         self.window = 0
         self.directory = root / str(self.process)
 
-    async def live_and_die(self, settled: int, opened: int, *, register: bool = True, flush: int = 0) -> None:
+    async def live_and_die(
+        self,
+        settled: int,
+        opened: int,
+        *,
+        register: bool = True,
+        flush: int = 0,
+        spoil: Callable[[int, UsageRecord], UsageRecord] = lambda _, record: record,
+    ) -> None:
         sql = self.session.dialect
         row = await add_budget(self.database.engine, limit=5000, scope_kind="team")
         window = await self.session.run(sync.make_window(sql, row.id, 0, None))
@@ -47,10 +56,10 @@ class Dead:
             asks = (Ask(window_id=window, want=1000),)
             await self.session.run(sync.sync(sql, sync.Payload(process=self.process, seq=0, asks=asks)))
         records = []
-        for _ in range(settled):
+        for number in range(settled):
             request_id = uuid4()
             journal.intent(intent_of(request_id, STARTED, None, 10))
-            records.append(record_of(request_id, STARTED, None, 7, charges=(window,)))
+            records.append(spoil(number, record_of(request_id, STARTED, None, 7, charges=(window,))))
             journal.settlement(records[-1])
         if flush:
             await self.session.run(sync.sync(sql, sync.Payload(process=self.process, seq=1, rows=tuple(records[:flush]))))
