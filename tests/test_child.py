@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from gateway import child as module
 from gateway.child import Child, environment, python, run_once
+from tests.fixtures.waiting import until
 
 BEATS = "import sys,time\nprint('ready', flush=True)\nwhile True:\n    time.sleep(0.05); print('beat', flush=True)"
 
@@ -30,13 +31,6 @@ class Lines(list[dict[str, Any]]):
 
 def script(code: str) -> list[str]:
     return [sys.executable, "-S", "-c", code]
-
-
-async def until(true: Callable[[], object], within_s: float = 5.0) -> None:
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, "did not become true in time"
-        await asyncio.sleep(0.01)
 
 
 async def stopped(child: Child, task: Awaitable[int]) -> int:

@@ -13,16 +13,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
-import redis.asyncio as redis
-from redis.exceptions import RedisError
 
 from gateway.cache.response import VERSION, Entry, decode, encode
+from gateway.redis_guard import PING_S, Away, RedisGuard
 from gateway.settings import CacheSettings
 
 PREFIX = b"tollway:cache:" + VERSION + b":"
-ERRORS_OPEN = 3  # in a row; one timeout opens at once
-PINGS_CLOSE = 3  # good ones in a row
-PING_S = 1.0
 CONNECTIONS = 32  # per worker, for reads
 PENDING_BYTES = 16 * 1024 * 1024  # written, but not yet in Redis
 
@@ -36,8 +32,6 @@ class Counters(msgspec.Struct):
     misses: int = 0
     stored: int = 0
     dropped: int = 0  # not stored: too large, queue full, or Redis away
-    errors: int = 0  # of Redis, timeouts among them
-    opened: int = 0  # times the breaker opened
 
 
 class Store(Protocol):
@@ -120,39 +114,34 @@ class MemoryStore:
 
 
 class RedisStore:
-    """Shared by all workers. One timeout, or three errors in a row, and Redis is left alone until it answers pings again."""
+    """Shared by all workers; while Redis is away every request is a miss."""
 
     def __init__(self, url: str, settings: CacheSettings, ping_s: float = PING_S) -> None:
         self._settings = settings
-        self._timeout_s = settings.redis_timeout_s
-        self._ping_s = ping_s
-        pool = redis.ConnectionPool.from_url(
+        self.guard = RedisGuard(
             url,
-            max_connections=CONNECTIONS + 2,  # the writer and the watch need one each
-            socket_timeout=self._timeout_s,
-            socket_connect_timeout=self._timeout_s,
-            retry=None,  # the default tries ten times
-            driver_info=None,
+            timeout_s=settings.redis_timeout_s,
+            connections=CONNECTIONS + 1,  # the writer's
+            without="requests go on without the response cache",
+            ping_s=ping_s,
         )
-        self._redis = redis.Redis.from_pool(pool)
         # redis-py's own waiting for a connection may swallow a cancellation, a timeout's as well as a client's: wait here instead
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._pending: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()  # key -> (data, ttl in seconds), also read by `get`
         self._pending_bytes = 0
         self._work = asyncio.Event()
-        self._errors = 0
-        self._open = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._writing: asyncio.Task[None] | None = None
         self.counters = Counters()
 
     @property
     def degraded(self) -> bool:
         """Redis is not asked at present: every request is a miss."""
-        return self._open
+        return self.guard.is_open
 
     async def start(self) -> None:
         """Begin to write and to watch; works with Redis absent."""
-        self._tasks = [asyncio.create_task(self._write(), name="cache writer"), asyncio.create_task(self._watch(), name="cache watch")]
+        self.guard.start()
+        self._writing = asyncio.create_task(self._write(), name="cache writer")
 
     async def get(self, key: bytes, max_age_s: float | None = None) -> Entry | None:
         pending = self._pending.get(key)
@@ -167,7 +156,7 @@ class RedisStore:
     def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
         data = encode(entry)
         fits = len(data) <= self._settings.max_answer_bytes and self._pending_bytes + len(data) <= PENDING_BYTES
-        if self._open or ttl_s < 1 or not fits:
+        if self.degraded or ttl_s < 1 or not fits:
             self.counters.dropped += 1
             return
         self._forget(key)
@@ -177,24 +166,24 @@ class RedisStore:
 
     async def close(self) -> None:
         """Stop; what is not yet written is lost, which costs a miss."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+        await self.guard.close()
 
     async def _fetch(self, key: bytes) -> bytes | None:
-        if self._open:
+        if self.degraded:
             return None
         try:
-            async with asyncio.timeout(self._timeout_s), self._slots:
-                if self.degraded:  # it opened while this request waited for its turn
-                    return None
-                data = await self._redis.get(PREFIX + key)
-        except (RedisError, OSError) as error:  # TimeoutError is an OSError
-            self._failed(error)
+            return await self.guard.call(self._in_turn(key))
+        except Away:
             return None
-        self._errors = 0
+
+    async def _in_turn(self, key: bytes) -> bytes | None:
+        async with self._slots:
+            if self.degraded:  # it opened while this request waited
+                return None
+            data = await self.guard.redis.get(PREFIX + key)
         return data if isinstance(data, bytes) else None
 
     async def _write(self) -> None:
@@ -202,7 +191,7 @@ class RedisStore:
             await self._work.wait()
             while self._pending:
                 key, (data, ttl_s) = next(iter(self._pending.items()))
-                if self._open:
+                if self.degraded:
                     self.counters.dropped += 1
                 else:
                     await self._set(key, data, ttl_s)
@@ -212,44 +201,14 @@ class RedisStore:
 
     async def _set(self, key: bytes, data: bytes, ttl_s: int) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._redis.set(PREFIX + key, data, ex=ttl_s)
-        except (RedisError, OSError) as error:
+            await self.guard.call(self._set_now(key, data, ttl_s))
+        except Away:
             self.counters.dropped += 1
-            self._failed(error)
         else:
             self.counters.stored += 1
-            self._errors = 0
 
-    async def _watch(self) -> None:
-        """While the breaker is open, ping; after PINGS_CLOSE good ones in a row, close it."""
-        good = 0
-        while True:
-            await asyncio.sleep(self._ping_s)
-            if not self._open:
-                good = 0
-                continue
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._redis.ping()
-            except (RedisError, OSError):
-                self.counters.errors += 1
-                good = 0
-                continue
-            good += 1
-            if good >= PINGS_CLOSE:
-                self._open = False
-                self._errors = good = 0
-                log.warning("Redis answers again: the response cache is in use")
-
-    def _failed(self, error: Exception) -> None:
-        self.counters.errors += 1
-        self._errors += 1
-        timed_out = isinstance(error, TimeoutError | redis.TimeoutError)
-        if not self._open and (timed_out or self._errors >= ERRORS_OPEN):
-            self._open = True
-            self.counters.opened += 1
-            log.warning("Redis fails (%s): requests go on without the response cache", str(error) or type(error).__name__)
+    async def _set_now(self, key: bytes, data: bytes, ttl_s: int) -> None:
+        await self.guard.redis.set(PREFIX + key, data, ex=ttl_s)
 
     def _forget(self, key: bytes) -> None:
         old = self._pending.pop(key, None)

@@ -20,6 +20,7 @@ from gateway.money.windows import to_us
 from gateway.settings import Money, Storage
 from tests.conftest import Database
 from tests.fixtures.money import CENT, add_budget, books, end_of, intent_of, record_of
+from tests.fixtures.waiting import until
 
 MONEY = Money(tick_s=0.05, segment_bytes=1 << 18)
 SCOPE = Scope(1, 1, 1, "assistant")
@@ -40,14 +41,6 @@ async def opened(database: Database, tmp_path: Path) -> AsyncIterator[Open]:
     yield make
     for accounts in every:
         await accounts.close(wait_s=1.0)
-
-
-async def until(condition: Callable[[], bool], what: str, within_s: float = 5.0) -> None:
-    for _ in range(int(within_s / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail(f"not within {within_s} s: {what}")
 
 
 async def spend(accounts: Accounts, worst: int, cost: int, scope: Scope = SCOPE) -> UUID | Refusal:

@@ -16,6 +16,7 @@ from gateway.money.windows import bounds
 from gateway.settings import Money
 from tests.conftest import Database
 from tests.fixtures.money import CENT, add_budget, books, record_of
+from tests.fixtures.waiting import until
 
 MONEY = Money(tick_s=0.03, segment_bytes=1 << 18)
 SCOPE = Scope(1, 1, 1, "assistant")
@@ -39,13 +40,6 @@ class Desk:
             raise self.lose.pop()
         return result
 
-    async def until(self, condition: object, within_s: float = 5.0) -> None:
-        for _ in range(int(within_s / 0.01)):
-            if condition():  # type: ignore[operator]
-                return
-            await asyncio.sleep(0.01)
-        pytest.fail("not in time")
-
     async def finish(self) -> None:
         self.lose = []
         self.syncer.closing = True
@@ -59,7 +53,7 @@ class Desk:
 @pytest.fixture
 async def desk(database: Database, tmp_path: Path) -> AsyncIterator[Desk]:
     made = Desk(database, tmp_path)
-    await made.until(lambda: made.syncer.registered)
+    await until(lambda: made.syncer.registered)
     yield made
     if not made.task.done():
         made.task.cancel()
@@ -83,8 +77,8 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(desk: 
     syncer.budgets.settle(hold, 4 * CENT)
     syncer.queue.put(record, place, syncer.now_us())
     syncer.wake()
-    await desk.until(lambda: syncer.failing)
-    await desk.until(lambda: not syncer.queue and not syncer.failing)
+    await until(lambda: syncer.failing)
+    await until(lambda: not syncer.queue and not syncer.failing)
     assert syncer.faults == (3 if isinstance(lost, ValueError) else 0)
     found = await books(database.engine)
     found.assert_sound()
@@ -114,14 +108,14 @@ async def test_the_next_period_is_leased_before_it_begins(desk: Desk, database: 
     hold = await asyncio.wait_for(waiter.future, 5)
     assert isinstance(hold, Hold)
     morning = syncer.budgets.lane(SCOPE, ends)
-    await desk.until(lambda: morning.windows[0].free >= CENT)
+    await until(lambda: morning.windows[0].free >= CENT)
     first = syncer.budgets.take(morning, CENT, ends)
     assert first is not None, "an outage of the database at midnight would refuse nobody"
     assert first.charges != hold.charges
     syncer.budgets.release(first)
     syncer.budgets.release(hold)
     syncer.clock = lambda: ends + 1
-    await desk.until(lambda: hold.windows[0].amount == 0)
+    await until(lambda: hold.windows[0].amount == 0)
     assert morning.windows[0].amount > 0, "the ended period gives back at once, the new one is kept"
     await desk.finish()
 
@@ -130,7 +124,7 @@ async def test_an_idle_process_keeps_its_heartbeat(desk: Desk, database: Databas
     desk.syncer._beat_at = 0.0
     before = desk.syncer.seq
     desk.syncer.wake()
-    await desk.until(lambda: desk.syncer.seq > before)
+    await until(lambda: desk.syncer.seq > before)
     assert (await books(database.engine)).states == {"live"}
     await desk.finish()
 
