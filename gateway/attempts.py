@@ -275,21 +275,9 @@ def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
         return stated
     received = tokens.count_output(meter.text, meter.pieces, attempt.backend.model)
     if stated is not None:  # cut: the running total is the vendor's, but may lag behind what came
-        return stated if stated.completion_tokens >= received else _with_output(stated, received)
+        missing = received - stated.completion_tokens
+        return stated if missing <= 0 else replace(stated, output=stated.output + missing, estimated=True, stated_nanousd=None)
     return Usage(input=tokens.count_input_now(x.request, attempt.backend.model), output=received, estimated=True)
-
-
-def _with_output(stated: Usage, output: int) -> Usage:
-    return Usage(
-        input=stated.input,
-        cache_read=stated.cache_read,
-        cache_write_5m=stated.cache_write_5m,
-        cache_write_1h=stated.cache_write_1h,
-        input_audio=stated.input_audio,
-        output=output - stated.reasoning,
-        reasoning=stated.reasoning,
-        estimated=True,
-    )
 
 
 def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, bill: tuple[Usage, int | None]) -> AttemptEnd:

@@ -22,16 +22,15 @@ class Price(Struct, frozen=True, kw_only=True):
     reasoning: int | None = None
     input_audio: int | None = None
     output_audio: int | None = None
+    input_image: int | None = None
+    output_image: int | None = None
     per_request: int = 0  # nano-USD
+    batch_discount: int | None = None  # millionths off the tokens of a batch; None = not known, billed without
     tiers: tuple[Tier, ...] = ()  # long-context tiers, ascending by `above`; a tier applies to the whole request
-
-    @property
-    def free(self) -> bool:
-        return self.input == self.output == self.per_request == 0
 
 
 class Tier(Struct, frozen=True, kw_only=True):
-    """Rates when the prompt has more than `above` tokens."""
+    """Rates when the prompt has more than `above` tokens. None = not less than the price's own, see money/pricing.py."""
 
     above: int
     input: int
@@ -39,6 +38,11 @@ class Tier(Struct, frozen=True, kw_only=True):
     cache_read: int | None = None
     cache_write_5m: int | None = None
     cache_write_1h: int | None = None
+    reasoning: int | None = None
+    input_audio: int | None = None
+    output_audio: int | None = None
+    input_image: int | None = None
+    output_image: int | None = None
 
 
 class Backend(Struct, frozen=True, kw_only=True):

@@ -317,8 +317,8 @@ def _key(row: Row[Any]) -> Key:
     )
 
 
-def instant_us(text: str, now_us: int) -> int:
-    """An instant as microseconds: from now (12h, 30d, 8w), a date (its midnight, UTC), or an ISO instant. InvalidRequest otherwise."""
+def instant_us(text: str, now_us: int, field: str = "expires") -> int:
+    """An instant as microseconds: from now (12h, 30d, 8w), a date (its midnight, UTC), or an ISO instant. InvalidRequest names `field`."""
     ahead = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
     if ahead is not None:
         return now_us + int(ahead[1]) * MICROSECONDS[ahead[2]]
@@ -326,9 +326,7 @@ def instant_us(text: str, now_us: int) -> int:
         at = datetime.fromisoformat(text)
         return to_us(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
     except (ValueError, OverflowError) as error:
-        raise InvalidRequest(
-            f"'{text[:80]}' is no time: write 12h, 30d, 8w, 2027-01-31 or 2027-01-31T12:00:00Z.", param="expires"
-        ) from error
+        raise InvalidRequest(f"'{text[:80]}' is no time: write 12h, 30d, 8w, 2027-01-31 or 2027-01-31T12:00:00Z.", param=field) from error
 
 
 def _future_us(text: str, now_us: int, what: str = "a key") -> int:

@@ -1,35 +1,37 @@
 """The price book: what a person sets beside the published prices, dated. The command line and the admin API both call this.
 
-Workers see a change about a second later; a price in the settings file wins over the book. Knows no cost and no HTTP.
+Workers see a change about a second later; a price in the settings file wins over the book. A price may begin in the past: rows keep
+what they were billed at until money/reprice.py books the difference. Knows no cost and no HTTP.
 """
 
 from __future__ import annotations
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway.catalog import Price
+from gateway.catalog import Price, Tier
 from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import price_book
-from gateway.errors import InvalidRequest
-from gateway.money.pricing import parse_price, usd
+from gateway.errors import InvalidRequest, NotFound
+from gateway.money.pricing import CLASSES, MILLION, read_price, usd
 from gateway.people import LISTED_MAX, changing, instant_us
-from gateway.settings import PriceSettings, Settings
+from gateway.settings import PriceSettings, Settings, TierSettings
 from gateway.snapshot import read_prices
 from providers.vendors import VENDORS
 
 API = "api"
-RATES = ("input", "output", "cache_read", "cache_write_5m", "cache_write_1h", "reasoning", "input_audio", "output_audio", "per_request")
+RATES = (*CLASSES, "per_request")
 MODEL_MAX = 200
 
 
 class NewPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """USD per million tokens as decimal strings; per_request in USD. None = billed as the dearer neighbour, never zero.
 
-    starts: from when it holds; see `people.instant_us`; None = now.
+    batch_discount: the share that a vendor takes off its batches' tokens, "0.5". tiers: see TierSettings. starts: from when it holds,
+    also an instant that is past; see `people.instant_us`; None = now.
     """
 
     vendor: str
@@ -42,12 +44,23 @@ class NewPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reasoning: str | None = None
     input_audio: str | None = None
     output_audio: str | None = None
+    input_image: str | None = None
+    output_image: str | None = None
     per_request: str | None = None
+    batch_discount: str | None = None
+    tiers: tuple[TierSettings, ...] = ()
     starts: str | None = None
 
 
+class TierEntry(Struct, frozen=True, kw_only=True):
+    """Rates of requests whose prompt has more than `above` tokens."""
+
+    above: int
+    usd: dict[str, str]
+
+
 class Entry(Struct, frozen=True, kw_only=True):
-    """One price of the book. usd: the rates that it names. state: in force | upcoming | superseded. source: seed | api."""
+    """One price of the book. usd: the rates that it names. state: in force | upcoming | superseded | withdrawn. source: seed | api."""
 
     id: str
     vendor: str
@@ -56,7 +69,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     state: str
     from_us: int
     usd: dict[str, str]
-    tiers: int
+    batch_discount: str | None
+    tiers: tuple[TierEntry, ...]
 
 
 class Priced(Struct, frozen=True, kw_only=True):
@@ -75,28 +89,39 @@ async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
     if not 0 < len(new.model) <= MODEL_MAX:
         raise InvalidRequest("model: name the model as the vendor does.", param="model")
     try:
-        parsed = parse_price(PriceSettings(**{name: getattr(new, name) for name in RATES}), new.model)
+        parsed = read_price(PriceSettings(**{name: getattr(new, name) for name in (*RATES, "batch_discount", "tiers")}))
     except ValueError as error:
-        raise InvalidRequest(f"{error}.", param="price") from error
+        raise InvalidRequest(f"{error}.", param=str(error).partition(":")[0]) from error
     async with changing(engine) as (connection, now_us):
-        from_us = now_us if new.starts is None else instant_us(new.starts, now_us)
-        if from_us < now_us:
-            raise InvalidRequest(f"'{new.starts}' is past: what was billed stays billed. Leave it out for now.", param="starts")
+        from_us = now_us if new.starts is None else instant_us(new.starts, now_us, "starts")
         price = structs.replace(parsed, id=f"{API}:{new.vendor}/{new.model}:{now_us}")
         row = {"id": price.id, "vendor": new.vendor, "model": new.model, "source": API, "from_us": from_us, "created_at_us": now_us}
         await connection.execute(insert(price_book).values(**row, record=msgspec.json.encode(price).decode()))
     return next(one for one in await list_prices(engine, everything=True) if one.id == price.id)
 
 
+async def delete_price(engine: AsyncEngine, price_id: str) -> Entry:
+    """Withdraw a price that somebody set: the one before it holds again, and for what is re-rated it never held."""
+    async with changing(engine) as (connection, now_us):
+        found = (await connection.execute(select(price_book).where(price_book.c.id == price_id))).one_or_none()
+        if found is None:
+            raise NotFound(f"There is no price '{price_id[:200]}': `tollway prices list --all` shows each with its id.", param="id")
+        if found.source != API:
+            raise InvalidRequest(f"'{price_id}' is a published price: it stays. A price that you set wins over it.", param="id")
+        withdrawn = update(price_book).where(price_book.c.id == price_id, price_book.c.withdrawn_at_us.is_(None))
+        await connection.execute(withdrawn.values(withdrawn_at_us=now_us))
+    return next(one for one in await list_prices(engine, everything=True) if one.id == price_id)
+
+
 async def list_prices(engine: AsyncEngine, everything: bool = False) -> list[Entry]:
-    """What is in force and what is to come; with `everything` what was superseded too."""
+    """What is in force and what is to come; with `everything` what was superseded or withdrawn too."""
     async with reading(engine).connect() as connection:
         now_us = (await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one()
         held = {price.id for price in (await read_prices(connection))[0].values()}
         order = price_book.c.vendor, price_book.c.model, price_book.c.from_us, price_book.c.created_at_us
         rows = (await connection.execute(select(price_book).order_by(*order).limit(LISTED_MAX))).all()
     entries = [_entry(row, now_us, held) for row in rows]
-    return [one for one in entries if everything or one.state != "superseded"]
+    return [one for one in entries if everything or one.state in ("in force", "upcoming")]
 
 
 async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:
@@ -109,8 +134,10 @@ async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:
 
 def _entry(row: Row[tuple[object, ...]], now_us: int, held: set[str]) -> Entry:
     price = msgspec.json.decode(row.record, type=Price)
-    state = "in force" if price.id in held else ("upcoming" if row.from_us > now_us else "superseded")
-    rates = {name: getattr(price, name) for name in RATES}
+    if row.withdrawn_at_us is not None:
+        state = "withdrawn"
+    else:
+        state = "in force" if price.id in held else ("upcoming" if row.from_us > now_us else "superseded")
     return Entry(
         id=row.id,
         vendor=row.vendor,
@@ -118,6 +145,13 @@ def _entry(row: Row[tuple[object, ...]], now_us: int, held: set[str]) -> Entry:
         source=row.source,
         state=state,
         from_us=row.from_us,
-        usd={name: usd(rate) for name, rate in rates.items() if rate is not None and (rate or name != "per_request")},
-        tiers=len(price.tiers),
+        usd=rates_of(price) | ({"per_request": usd(price.per_request)} if price.per_request else {}),
+        batch_discount=None if price.batch_discount is None else f"{price.batch_discount / MILLION:g}",
+        tiers=tuple(TierEntry(above=tier.above, usd=rates_of(tier)) for tier in price.tiers),
     )
+
+
+def rates_of(price: Price | Tier) -> dict[str, str]:
+    """The classes that a price names, as text of USD per million tokens."""
+    named = ((name, getattr(price, name)) for name in CLASSES)
+    return {name: usd(rate) for name, rate in named if rate is not None}

@@ -35,6 +35,7 @@ Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Usd = Annotated[str, Meta(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?$")]  # money is text until it is integer nano-USD
+Part = Annotated[str, Meta(pattern=r"^(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$")]  # a share of money, 0 to 1
 Labels = Annotated[dict[str, str], Meta(max_length=64)]
 
 
@@ -128,6 +129,22 @@ class Logging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["json", "text"] = "json"
 
 
+class TierSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """USD per million tokens of a whole request whose prompt has more than `above` tokens."""
+
+    above: Annotated[int, Meta(ge=1, le=1_000_000_000)]
+    input: Usd
+    output: Usd
+    cache_read: Usd | None = None
+    cache_write_5m: Usd | None = None
+    cache_write_1h: Usd | None = None
+    reasoning: Usd | None = None
+    input_audio: Usd | None = None
+    output_audio: Usd | None = None
+    input_image: Usd | None = None
+    output_image: Usd | None = None
+
+
 class PriceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """USD per million tokens, as decimal strings; missing is not zero."""
 
@@ -139,7 +156,11 @@ class PriceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reasoning: Usd | None = None
     input_audio: Usd | None = None
     output_audio: Usd | None = None
+    input_image: Usd | None = None
+    output_image: Usd | None = None
     per_request: Usd | None = None  # USD
+    batch_discount: Part | None = None
+    tiers: Annotated[tuple[TierSettings, ...], Meta(max_length=16)] = ()
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -348,6 +369,8 @@ def _override(raw: dict[str, Any], name: str, text: str) -> None:
             return
         kind = inner
         below = table.get(part)
+        if part == "tiers":
+            raise ConfigError(f"{name}: tiers are set in the file alone.")
         if part in ("backends", "routes"):
             row = parts[depth + 1] if depth + 1 < len(parts) else ""
             table = _row(name, below or [], row)

@@ -160,8 +160,10 @@ async def read_prices(connection: AsyncConnection) -> tuple[dict[tuple[str, str]
     entry = price_book.c
     now_us = (await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one()
     order = case((entry.source == "api", 1), else_=0), entry.from_us, entry.created_at_us
-    rows = await connection.execute(select(entry.vendor, entry.model, entry.record).where(entry.from_us <= now_us).order_by(*order))
-    due_us = (await connection.execute(select(func.min(entry.from_us)).where(entry.from_us > now_us))).scalar_one()
+    holding = entry.from_us <= now_us, entry.withdrawn_at_us.is_(None)
+    rows = await connection.execute(select(entry.vendor, entry.model, entry.record).where(*holding).order_by(*order))
+    upcoming = entry.from_us > now_us, entry.withdrawn_at_us.is_(None)
+    due_us = (await connection.execute(select(func.min(entry.from_us)).where(*upcoming))).scalar_one()
     return {(row.vendor, row.model): msgspec.json.decode(row.record, type=Price) for row in rows}, due_us
 
 

@@ -20,24 +20,26 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Vendors nest them differently (OpenAI counts cached tokens inside `prompt_tokens`, Anthropic outside): the dialect un-nests.
     """
 
-    input: int = 0  # uncached text and image input, at the full input price
+    input: int = 0  # uncached text, and images where the vendor does not count them apart; at the full input price
     cache_read: int = 0
     cache_write_5m: int = 0
     cache_write_1h: int = 0
     input_audio: int = 0
+    input_image: int = 0
     output: int = 0  # visible output, without reasoning
     reasoning: int = 0
     output_audio: int = 0
+    output_image: int = 0
     estimated: bool = False  # counted by us, not stated by the vendor
     stated_nanousd: int | None = None  # the vendor's own figure of the cost, kept beside ours
 
     @property
     def prompt_tokens(self) -> int:
-        return self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h + self.input_audio
+        return self.input + self.cache_read + self.cache_write_5m + self.cache_write_1h + self.input_audio + self.input_image
 
     @property
     def completion_tokens(self) -> int:
-        return self.output + self.reasoning + self.output_audio
+        return self.output + self.reasoning + self.output_audio + self.output_image
 
 
 # ---- messages ----------------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ WITHOUT_TEST = {
     "gateway/api/openapi.py": ("e2e/test_chat.py", "compared with the routes of the running app"),
     "gateway/api/plain.py": ("e2e/test_chat.py", "asks a part and encodes; run over real sockets"),
     "gateway/attempts.py": ("e2e/test_chat.py", "failover, cuts and disconnects need real upstreams"),
-    "gateway/catalog.py": ("test_catalog_build.py", "declarations"),
     "gateway/db/tables.py": ("migrations/test_migrations.py", "declarations, compared with what the migrations make"),
     "gateway/decision_log.py": ("e2e/test_chat.py", "a queue into SQL, read back by explain"),
     "gateway/errors.py": ("test_docs.py", "declarations, compared with the documents"),

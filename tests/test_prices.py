@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +15,10 @@ from gateway import prices
 from gateway.auth import Keyring
 from gateway.catalog import Price
 from gateway.db.tables import price_book
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, NotFound
 from gateway.money.budgets import BudgetRow
-from gateway.settings import BackendSettings, PriceSettings, Settings
+from gateway.money.pricing import CLASSES
+from gateway.settings import BackendSettings, PriceSettings, Settings, TierSettings
 from gateway.snapshot import Snapshot
 from tests.conftest import Database
 
@@ -79,19 +81,54 @@ async def test_backends_and_what_they_are_billed_at(database: Database) -> None:
     assert found["file"] is not None and found["file"].input == 5 * 10**9
 
 
+async def test_every_class_and_tier_is_kept(database: Database) -> None:
+    classes = {name: str(number) for number, name in enumerate(CLASSES, 1)}
+    tier = TierSettings(above=200_000, **classes)
+    made = await prices.set_price(database.engine, prices.NewPrice(**MINI, **classes, batch_discount="0.5", tiers=(tier,)))
+    assert made.usd == made.tiers[0].usd == {name: f"{rate}.000000000" for name, rate in classes.items()}
+    assert (made.batch_discount, made.tiers[0].above) == ("0.5", 200_000)
+    snapshot = Snapshot(database.engine, Keyring((SECRET,), database.engine), Taken())
+    assert await snapshot.load()
+    known = snapshot.prices["openai", "mini"]
+    assert (known.output_image, known.batch_discount) == (10 * 10**9, 500_000)
+    assert (known.tiers[0].input, known.tiers[0].output_image) == (10**9, 10 * 10**9)
+
+
+async def test_a_price_may_begin_in_the_past_and_be_withdrawn(database: Database) -> None:
+    await published(database, 1, 1)
+    now = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"))
+    late = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="2", output="2", starts="2026-01-01"))
+    assert (late.state, late.from_us) == ("superseded", 1767225600_000_000), "what was set for later still holds"
+    assert (await prices.delete_price(database.engine, now.id)).state == "withdrawn"
+    states = {one.id: one.state for one in await prices.list_prices(database.engine, everything=True)}
+    assert states == {"seed-1": "superseded", now.id: "withdrawn", late.id: "in force"}
+    snapshot = Snapshot(database.engine, Keyring((SECRET,), database.engine), Taken())
+    assert await snapshot.load()
+    assert snapshot.prices["openai", "mini"].id == late.id
+    await prices.delete_price(database.engine, late.id)
+    assert await snapshot.load(), "a withdrawal moves the version that workers poll"
+    assert snapshot.prices["openai", "mini"].id == "seed-1"
+    assert [one.id for one in await prices.list_prices(database.engine)] == ["seed-1"]
+    with pytest.raises(NotFound):
+        await prices.delete_price(database.engine, "api:nothing")
+    with pytest.raises(InvalidRequest, match="published price"):
+        await prices.delete_price(database.engine, "seed-1")
+
+
 @pytest.mark.parametrize(
     ("wrong", "param"),
     [
         ({"vendor": "acme"}, "vendor"),
         ({"model": ""}, "model"),
-        ({"input": "cheap"}, "price"),
-        ({"output": "-1"}, "price"),
-        ({"input": "2000000"}, "price"),
-        ({"starts": "2020-01-01"}, "starts"),
-        ({"starts": "soon"}, "expires"),
+        ({"input": "cheap"}, "input"),
+        ({"output": "-1"}, "output"),
+        ({"input": "2000000"}, "input"),
+        ({"batch_discount": "2"}, "batch_discount"),
+        ({"tiers": (TierSettings(above=1, input="1", output="x"),)}, "tiers[0].output"),
+        ({"starts": "soon"}, "starts"),
     ],
 )
-async def test_what_is_no_price_is_refused(database: Database, wrong: dict[str, str], param: str) -> None:
+async def test_what_is_no_price_is_refused(database: Database, wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as told:
         await prices.set_price(database.engine, prices.NewPrice(**(MINI | {"input": "1", "output": "1"} | wrong)))
     assert told.value.param == param

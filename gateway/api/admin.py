@@ -93,6 +93,20 @@ class PriceList(Struct, frozen=True):
     data: list[prices.Entry]
 
 
+class PricedView(Struct, frozen=True, kw_only=True):
+    """What a backend is billed at: the price's id and its rates in USD per million tokens; both null where it has none."""
+
+    backend: str
+    vendor: str
+    model: str
+    price: str | None
+    usd: dict[str, str] | None
+
+
+class PricedList(Struct, frozen=True):
+    data: list[PricedView]
+
+
 class LimitList(Struct, frozen=True):
     data: list[rates.Limit]
 
@@ -207,11 +221,21 @@ def _prices(parts: Admins) -> list[BaseRouteHandler]:
         _known(request, ("everything",))
         return PriceList(await prices.list_prices(parts.engine, everything))
 
-    @put("/prices", summary="Set a model's price, from now or from an instant to come")
+    @put("/prices", summary="Set a model's price, from now or from another instant")
     async def set_price(data: Annotated[prices.NewPrice, Body()]) -> prices.Entry:
         return await prices.set_price(parts.engine, data)
 
-    return [list_prices, set_price]
+    @delete("/prices", status_code=200, summary="Withdraw a price that was set; the one before it holds again")
+    async def delete_price(request: Request[Any, Any, Any], id: FromQuery[str]) -> prices.Entry:  # noqa: A002 - its name outside
+        _known(request, ("id",))
+        return await prices.delete_price(parts.engine, id)
+
+    @get("/prices/check", summary="What each backend is billed at; a price of null is unknown, which is not zero")
+    async def check_prices(request: Request[Any, Any, Any]) -> PricedList:
+        _known(request, ())
+        return PricedList([_priced(one) for one in await prices.of_backends(parts.engine, parts.settings)])
+
+    return [list_prices, set_price, delete_price, check_prices]
 
 
 def _spend(parts: Admins) -> BaseRouteHandler:
@@ -241,6 +265,17 @@ def _amount(text: str) -> int:
         return nanousd(text, "usd")
     except ValueError as error:
         raise InvalidRequest(f"{error}.", param="usd") from error
+
+
+def _priced(one: prices.Priced) -> PricedView:
+    price = one.price
+    return PricedView(
+        backend=one.backend,
+        vendor=one.vendor,
+        model=one.model,
+        price=None if price is None else price.id,
+        usd=None if price is None else prices.rates_of(price),
+    )
 
 
 def _view(budget: people.Budget) -> BudgetView:

@@ -15,20 +15,10 @@ from sqlalchemy import select
 from gateway.auth import Principal
 from gateway.db.tables import attempts, usage
 from gateway.errors import NotFound
+from gateway.money.ledger import CLASSES
 from gateway.money.pricing import usd
 from gateway.parts import Parts
 from gateway.pipeline import may_use
-
-CLASSES = (
-    "input_tokens",
-    "cache_read_tokens",
-    "cache_write_5m_tokens",
-    "cache_write_1h_tokens",
-    "input_audio_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "output_audio_tokens",
-)
 
 
 async def principal_of(request: Request[Any, Any, Any], parts: Parts) -> Principal:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0003"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0004"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -185,9 +185,11 @@ def _usage_classes() -> list[Column[int]]:
         "cache_write_5m_tokens",
         "cache_write_1h_tokens",
         "input_audio_tokens",
+        "input_image_tokens",
         "output_tokens",
         "reasoning_tokens",
         "output_audio_tokens",
+        "output_image_tokens",
     )
     return [_count(name) for name in names]
 
@@ -201,7 +203,7 @@ usage = Table(
     Column("org_id", BigInteger, nullable=False),
     Column("team_id", BigInteger, nullable=False),
     Column("key_id", BigInteger, nullable=False),
-    *(_word(name) for name in ("route", "backend", "vendor", "model", "price_id", "surface", "tag", "provider_id", "error")),
+    *(_word(name) for name in ("route", "backend", "vendor", "model", "price_id", "surface", "kind", "tag", "provider_id", "error")),
     Column("outcome", Text, nullable=False),
     Column("status", SmallInteger, nullable=False, server_default=text("0")),
     Column("cost", BigInteger),  # NULL = unpriced, which is not zero
@@ -304,5 +306,6 @@ price_book = Table(
     Column("record", Text, nullable=False),  # JSON of catalog.Price
     Column("from_us", BigInteger, nullable=False),
     Column("created_at_us", BigInteger, nullable=False),
+    Column("withdrawn_at_us", BigInteger),  # a mistake: it never held
     Index(None, "vendor", "model"),
 )

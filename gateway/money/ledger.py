@@ -25,13 +25,15 @@ CLASSES = (
     "cache_write_5m_tokens",
     "cache_write_1h_tokens",
     "input_audio_tokens",
+    "input_image_tokens",
     "output_tokens",
     "reasoning_tokens",
     "output_audio_tokens",
+    "output_image_tokens",
 )
 USAGE_COLUMNS = (
     *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id", "surface"),
-    *("tag", "provider_id", "error", "outcome", "status", "cost", "saved", *CLASSES),
+    *("kind", "tag", "provider_id", "error", "outcome", "status", "cost", "saved", *CLASSES),
     *("stated", "estimated", "streamed", "ttft_ms", "duration_ms", "charges", "process_id"),
 )
 ATTEMPT_COLUMNS = (
@@ -44,7 +46,21 @@ LATENCY_KEYS = (*ROLLUP_KEYS, "metric", "bin")
 TYPES = {  # of Postgres arrays; what is not named is BIGINT
     **dict.fromkeys(("id", "request_id", "process_id"), "uuid"),
     **dict.fromkeys(
-        ("route", "backend", "vendor", "model", "price_id", "surface", "tag", "provider_id", "error", "outcome", "charges", "metric"),
+        (
+            "route",
+            "backend",
+            "vendor",
+            "model",
+            "price_id",
+            "surface",
+            "kind",
+            "tag",
+            "provider_id",
+            "error",
+            "outcome",
+            "charges",
+            "metric",
+        ),
         "text",
     ),
     **dict.fromkeys(("status", "n", "bin"), "smallint"),
@@ -90,9 +106,11 @@ def _tokens(usage: Usage) -> Row:
         usage.cache_write_5m,
         usage.cache_write_1h,
         usage.input_audio,
+        usage.input_image,
         usage.output,
         usage.reasoning,
         usage.output_audio,
+        usage.output_image,
     )
 
 
@@ -112,6 +130,7 @@ def usage_row(record: UsageRecord, uid: Callable[[UUID], Any], process: Any) -> 
         record.model,
         record.price_id,
         record.surface,
+        record.kind,
         clean(record.tag),
         clean(record.provider_id),
         clean(record.error),
@@ -176,11 +195,11 @@ class Rollup:
         sums[3] += record.saved
         sums[4] += record.cost is None
         sums[5] += usage.estimated
-        sums[16] += record.duration_ms
+        sums[18] += record.duration_ms
         _count(own.duration, record.duration_ms)
         if record.ttft_ms is not None:
-            sums[14] += 1
-            sums[15] += record.ttft_ms
+            sums[16] += 1
+            sums[17] += record.ttft_ms
             _count(own.ttft, record.ttft_ms)
         rest = charged(record)
         for end in record.attempts:
@@ -239,9 +258,11 @@ def _add_tokens(sums: list[int], usage: Usage) -> None:
     sums[8] += usage.cache_write_5m
     sums[9] += usage.cache_write_1h
     sums[10] += usage.input_audio
-    sums[11] += usage.output
-    sums[12] += usage.reasoning
-    sums[13] += usage.output_audio
+    sums[11] += usage.input_image
+    sums[12] += usage.output
+    sums[13] += usage.reasoning
+    sums[14] += usage.output_audio
+    sums[15] += usage.output_image
 
 
 def charges_of(records: Iterable[UsageRecord]) -> dict[int, int]:

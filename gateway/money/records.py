@@ -83,3 +83,4 @@ class UsageRecord(Struct, frozen=True, kw_only=True, tag="S", array_like=True):
     saved: int = 0  # nano-USD a cache hit did not cost
     ttft_ms: int | None = None
     duration_ms: int = 0
+    kind: str = ""  # "" = answered at once | batch, which a vendor bills at its batch discount

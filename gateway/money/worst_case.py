@@ -65,6 +65,6 @@ def fitting_max_tokens(price: Price, bound: Bound, obtainable: int) -> int:
 def _parts(price: Price, input_tokens: int) -> tuple[int, int]:
     """(worst of input and request fee in nano-USD, dearest output rate per million): over the base price and each tier in reach."""
     reachable: list[Price | Tier] = [price, *(tier for tier in price.tiers if input_tokens > tier.above)]
-    dearest_in = max(price.input_audio or 0, *(dearest_input(rates) for rates in reachable))
+    dearest_in = max(dearest_input(price, rates) for rates in reachable)
     dearest_out = max(dearest_output(price, rates) for rates in reachable)
     return price.per_request + -(-input_tokens * dearest_in // MILLION), dearest_out

@@ -41,6 +41,8 @@ CALLS = [
     ("PUT", "/admin/budgets/1/override"),
     ("DELETE", "/admin/budgets/1/override"),
     ("GET", "/admin/prices"),
+    ("DELETE", "/admin/prices?id=x"),
+    ("GET", "/admin/prices/check"),
     ("PUT", "/admin/prices"),
     ("GET", "/admin/reports/spend"),
 ]
@@ -153,6 +155,22 @@ async def test_prices(ops: Admin) -> None:
     assert [one["usd"]["output"] for one in listed["data"]] == ["0.700000000"]
     assert len((await ops.call("GET", "/admin/prices?everything=true"))[1]["data"]) == 2
     assert (await ops.call("PUT", "/admin/prices", new | {"vendor": "acme"}))[1]["error"]["param"] == "vendor"
+    tier = {"above": 1000, "input": "1", "output": "2", "cache_read": "0.5"}
+    longer = (await ops.call("PUT", "/admin/prices", new | {"tiers": [tier], "batch_discount": "0.5", "output_image": "3"}))[1]
+    assert longer["tiers"] == [{"above": 1000, "usd": {name: f"{float(tier[name]):.9f}" for name in ("input", "output", "cache_read")}}]
+    assert (longer["batch_discount"], longer["usd"]["output_image"]) == ("0.5", "3.000000000")
+    for wrong, param in (
+        ({"tiers": [tier | {"output": "x"}]}, "output"),
+        ({"batch_discount": "3"}, "batch_discount"),
+        ({"tiers": [{}]}, "above"),
+    ):
+        assert param in (await ops.call("PUT", "/admin/prices", new | wrong))[1]["error"]["param"]
+    status, gone = await ops.call("DELETE", f"/admin/prices?id={longer['id']}")
+    assert (status, gone["state"]) == (200, "withdrawn")
+    assert (await ops.call("DELETE", "/admin/prices?id=nothing"))[0] == 404
+    assert (await ops.call("GET", "/admin/prices"))[1]["data"][0]["usd"]["output"] == "0.700000000"
+    _, checked = await ops.call("GET", "/admin/prices/check")
+    assert isinstance(checked["data"], list)
 
 
 async def test_limits(ops: Admin) -> None:

@@ -23,7 +23,9 @@ def described(connection: Connection) -> dict[str, Any]:
     found = inspect(connection)
     return {
         name: {
-            "columns": [{**column, "type": str(column["type"])} for column in found.get_columns(name)],
+            "columns": {
+                column["name"]: {**column, "type": str(column["type"])} for column in found.get_columns(name)
+            },  # added ones come last
             "primary": found.get_pk_constraint(name),
             "foreign": sorted(found.get_foreign_keys(name), key=str),
             "unique": sorted(found.get_unique_constraints(name), key=str),

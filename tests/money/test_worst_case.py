@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.catalog import Price, Tier
-from gateway.money.pricing import cost
+from gateway.money.pricing import BATCH, CLASSES, cost
 from gateway.money.worst_case import (
     MEDIA_TOKENS,
     UNKNOWN_OUTPUT_TOKENS,
@@ -32,12 +32,22 @@ PRICES = st.builds(
     reasoning=MAYBE,
     input_audio=MAYBE,
     output_audio=MAYBE,
+    input_image=MAYBE,
+    output_image=MAYBE,
+    batch_discount=st.none() | st.integers(0, 1_000_000),
     per_request=st.integers(0, 10**9),
     tiers=st.lists(
-        st.builds(Tier, above=st.integers(0, 3000), input=RATES, output=RATES, cache_read=MAYBE, cache_write_5m=MAYBE), max_size=2
+        st.builds(
+            Tier,
+            above=st.integers(0, 3000),
+            input=RATES,
+            output=RATES,
+            **{name: MAYBE for name in CLASSES if name not in ("input", "output")},
+        ),
+        max_size=2,
     ).map(lambda tiers: tuple(sorted(tiers, key=lambda tier: tier.above))),
 )
-SHARES = st.lists(st.integers(0, 1000), min_size=8, max_size=8)
+SHARES = st.lists(st.integers(0, 1000), min_size=10, max_size=10)
 
 
 @settings(max_examples=300, deadline=None)
@@ -52,10 +62,12 @@ def test_no_usage_within_the_bound_costs_more(price: Price, shares: list[int], s
         output=shares[5],
         reasoning=shares[6],
         output_audio=shares[7],
+        input_image=shares[8],
+        output_image=shares[9],
     )
-    spent = cost(price, usage)
-    assert spent is not None
-    assert spent <= worst_case(price, usage.prompt_tokens + spare, usage.completion_tokens + spare)
+    spent, in_a_batch = cost(price, usage), cost(price, usage, BATCH)
+    assert spent is not None and in_a_batch is not None
+    assert in_a_batch <= spent <= worst_case(price, usage.prompt_tokens + spare, usage.completion_tokens + spare)
 
 
 @settings(max_examples=100, deadline=None)

@@ -108,7 +108,7 @@ def usage_from_wire(wire: Mapping[str, Any]) -> Usage | None:
 def usage_to_wire(usage: Usage) -> dict[str, Any]:
     short, hour = usage.cache_write_5m, usage.cache_write_1h
     wire: dict[str, Any] = {
-        "input_tokens": usage.input + usage.input_audio,
+        "input_tokens": usage.input + usage.input_audio + usage.input_image,
         "cache_creation_input_tokens": short + hour,
         "cache_read_input_tokens": usage.cache_read,
         "output_tokens": usage.completion_tokens,

@@ -181,6 +181,7 @@ def _disjoint(wire: Mapping[str, Any], cost: Any) -> Usage | None:
     audio = _count(inner.get("audio_tokens")) or 0
     reasoning = _count(outer.get("reasoning_tokens"), wire.get("reasoning_tokens")) or 0
     spoken = _count(outer.get("audio_tokens")) or 0
+    seen, drawn = _count(inner.get("image_tokens")) or 0, _count(outer.get("image_tokens")) or 0
     cached = read + write_5m + write_1h
     total = _count(wire.get("total_tokens"))
     beyond = 0 if total is None else max(0, total - prompt - completion)  # what the vendor counts outside of both
@@ -194,16 +195,20 @@ def _disjoint(wire: Mapping[str, Any], cost: Any) -> Usage | None:
         completion += beyond
     reasoning = min(reasoning, completion)
     spoken = min(spoken, completion - reasoning)
+    drawn = min(drawn, completion - reasoning - spoken)
     audio = min(audio, prompt - cached)
+    seen = min(seen, prompt - cached - audio)  # part of them may have been read from the cache
     return Usage(
-        input=prompt - cached - audio,
+        input=prompt - cached - audio - seen,
         cache_read=read,
         cache_write_5m=write_5m,
         cache_write_1h=write_1h,
         input_audio=audio,
-        output=completion - reasoning - spoken,
+        input_image=seen,
+        output=completion - reasoning - spoken - drawn,
         reasoning=reasoning,
         output_audio=spoken,
+        output_image=drawn,
         stated_nanousd=_stated(wire, cost),
     )
 
@@ -239,8 +244,12 @@ def usage_to_wire(usage: Usage) -> dict[str, Any]:
     wire: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     if usage.cache_write_5m or usage.cache_write_1h:
         inner["cache_write_tokens"] = usage.cache_write_5m + usage.cache_write_1h
+    outer: dict[str, Any] = {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.output_audio}
+    for details, images in ((inner, usage.input_image), (outer, usage.output_image)):
+        if images:
+            details["image_tokens"] = images
     wire["prompt_tokens_details"] = inner
-    wire["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.output_audio}
+    wire["completion_tokens_details"] = outer
     if usage.cache_write_1h:
         wire["cache_creation"] = {"ephemeral_5m_input_tokens": usage.cache_write_5m, "ephemeral_1h_input_tokens": usage.cache_write_1h}
     return wire

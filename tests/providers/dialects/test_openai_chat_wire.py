@@ -62,6 +62,15 @@ def test_audio_classes():
     assert usage_from_wire(spoken) == Usage(input=10, input_audio=375, output=5)
 
 
+def test_image_classes():
+    """Recorded: a prompt of 504 tokens, 256 of images and 370 read from the cache: the two overlap, no token counts twice."""
+    found = usage_from_wire(counts(504, 91, prompt_tokens_details={"cached_tokens": 370, "image_tokens": 256}))
+    assert found == Usage(cache_read=370, input_image=134, output=91)
+    drawn = usage_from_wire(counts(30, 1300, completion_tokens_details={"image_tokens": 1290}, prompt_tokens_details={"image_tokens": 10}))
+    assert drawn == Usage(input=20, input_image=10, output=10, output_image=1290)
+    assert usage_from_wire(counts(5, 5, completion_tokens_details={"image_tokens": -1})) is None
+
+
 def test_null_is_unknown_and_zero_is_zero():
     assert usage_from_wire({"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": None}) == Usage(input=5)
     assert usage_from_wire({"prompt_tokens": 0, "completion_tokens": 0}) == Usage()
@@ -130,6 +139,8 @@ usages = st.builds(
     output=few,
     reasoning=few,
     output_audio=few,
+    input_image=few,
+    output_image=few,
 )
 
 
