@@ -35,7 +35,7 @@ def script(code: str) -> list[str]:
 
 async def stopped(child: Child, task: Awaitable[int]) -> int:
     child.stop()
-    return await asyncio.wait_for(task, 5)
+    return await asyncio.wait_for(task, 30)
 
 
 def alive(pid: int) -> bool:
@@ -71,7 +71,7 @@ async def test_quick_deaths_wait_longer_and_longer() -> None:
     assert [(line["status"], line["restart_in_s"]) for line in log.of("child ended")] == [(3, 0.2), (3, 0.4), (3, 0.8), (3, 1.6)]
     started = time.monotonic()
     assert await stopped(child, task) == 0
-    assert time.monotonic() - started < 1, "stop must not sit out the back-off"
+    assert time.monotonic() - started < 1.5, "stop must not sit out the back-off"
 
 
 async def test_the_back_off_is_bounded_and_a_steady_life_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ async def test_a_silent_child_is_killed_and_restarted() -> None:
 
 async def test_a_configuration_error_at_the_start_is_final() -> None:
     child = Child("c", lambda: script("raise SystemExit(78)"), Lines(), silent_s=5)
-    assert await asyncio.wait_for(child.keep(), 5) == 78
+    assert await asyncio.wait_for(child.keep(), 30) == 78
 
 
 async def test_a_configuration_error_after_it_served_is_a_death_like_any_other(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_kill_takes_what_the_child_started(tmp_path: Path) -> None:
     await until(lambda: child.ready)
     grandchild = int((tmp_path / "pid").read_text())
     child.kill()
-    assert await asyncio.wait_for(task, 5) == 0
+    assert await asyncio.wait_for(task, 30) == 0
     await until(lambda: not alive(grandchild) or "zombie" in Path(f"/proc/{grandchild}/status").read_text())
 
 
@@ -153,7 +153,7 @@ async def test_stdin_is_held_open_and_stop_ends_a_single_run() -> None:
     await asyncio.sleep(0.2)
     assert not started.done()
     stop.set()
-    assert await asyncio.wait_for(started, 5) == -signal.SIGTERM
+    assert await asyncio.wait_for(started, 30) == -signal.SIGTERM
 
 
 async def test_run_once_gives_the_status() -> None:

@@ -122,7 +122,7 @@ async def test_a_chore_that_fails_is_counted_and_the_others_go_on(tmp_path: Path
     one.every("works", 60.0, works)
     one.start()
     try:
-        await asyncio.wait_for(done.wait(), 5.0)
+        await asyncio.wait_for(done.wait(), 30.0)
         await asyncio.sleep(0)
         assert one.telemetry.numbers.counters["tollway_faults_total"] == {("ZeroDivisionError",): 1}
     finally:
@@ -141,7 +141,7 @@ async def test_a_tick_that_fails_does_not_end_the_ticking(tmp_path: Path) -> Non
     one.telemetry.gauges = broken
     one.start()
     try:
-        await asyncio.wait_for(failed.wait(), 5.0)
+        await asyncio.wait_for(failed.wait(), 30.0)
         x.deadline_at = 0.0
         assert x.task is not None
         await asyncio.wait({x.task}, timeout=5.0)

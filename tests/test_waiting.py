@@ -60,7 +60,7 @@ async def test_it_makes_room_when_the_database_is_there(storage: Storage, monkey
     await asyncio.sleep(0.2)
     assert not over.is_set()
     await prepare(settings)
-    await asyncio.wait_for(over.wait(), 5)
+    await asyncio.wait_for(over.wait(), 30)
     await app.finish()
 
 

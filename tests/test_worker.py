@@ -24,7 +24,7 @@ async def test_empty_waits_until_nothing_is_in_flight() -> None:
     asyncio.get_running_loop().call_later(0.1, in_flight.clear)
     started = time.monotonic()
     assert await empty(in_flight, 5, asyncio.Event())
-    assert 0.09 <= time.monotonic() - started < 1
+    assert 0.09 <= time.monotonic() - started < 4
 
 
 async def test_empty_gives_up_in_time_or_when_hurried() -> None:
@@ -33,7 +33,7 @@ async def test_empty_gives_up_in_time_or_when_hurried() -> None:
     hurry = asyncio.Event()
     asyncio.get_running_loop().call_later(0.1, hurry.set)
     assert not await empty({1}, 60, hurry)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30
 
 
 class Recorder:

@@ -84,7 +84,7 @@ def _lock(database: Database) -> str:
 async def test_a_reader_does_not_wait_for_a_writer(database: Database) -> None:
     async with database.engine.begin() as writer:
         await writer.execute(text("INSERT INTO adjustments (id, delta, reason, created_at_us) VALUES (X'00', 0, '', 0)"))
-        async with asyncio.timeout(1), reading(database.engine).connect() as connection:
+        async with asyncio.timeout(4), reading(database.engine).connect() as connection:
             assert (await connection.execute(text("SELECT count(*) FROM adjustments"))).scalar_one() == 0
 
 

@@ -102,8 +102,8 @@ def test_g12_a_frozen_redis_delays_little_and_shows(tmp_path: Path) -> None:
                     assert post(gateway, key)[0] == 200
                     waits.append(time.monotonic() - began)
                 assert max(waits) < 1.0
-                assert sorted(waits)[10] < 0.25, "the breaker is open: nothing is asked"
-                assert degraded(gateway, 1.0, within_s=3)
+                assert sorted(waits)[10] < 0.5, "the breaker is open: nothing is asked"
+                assert degraded(gateway, 1.0, within_s=20)
                 os.kill(server.process.pid, signal.SIGCONT)
                 assert degraded(gateway, 0.0, within_s=30)
                 assert post(gateway, key)[0] == 200

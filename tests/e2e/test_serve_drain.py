@@ -120,5 +120,5 @@ async def test_a_second_signal_hurries(tmp_path: Path) -> None:
             gateway.process.send_signal(signal.SIGTERM)
             events = await task
         assert await asyncio.to_thread(gateway.process.wait, 20) == 0
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 15
         assert json.loads(events[-1])["error"]["code"] == "draining"

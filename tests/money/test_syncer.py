@@ -44,7 +44,7 @@ class Desk:
         self.lose = []
         self.syncer.closing = True
         self.syncer.wake()
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, 30)
         assert await self.syncer.finish()
         self.syncer.journal.close(remove=True)
         await self.session.close()
@@ -69,7 +69,7 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(desk: 
     lane = syncer.budgets.lane(SCOPE, syncer.now_us())
     waiter = syncer.waiters.join(lane, 10 * CENT, syncer.now_us())
     syncer.wake()
-    hold = await asyncio.wait_for(waiter.future, 5)
+    hold = await asyncio.wait_for(waiter.future, 30)
     assert isinstance(hold, Hold)
     desk.lose = [lost, lost, lost]
     record = record_of(syncer.process_id, syncer.now_us(), hold, 4 * CENT)
@@ -105,7 +105,7 @@ async def test_the_next_period_is_leased_before_it_begins(desk: Desk, database: 
     syncer._learn_clock = lambda *times: None  # type: ignore[method-assign]
     waiter = syncer.waiters.join(syncer.budgets.lane(SCOPE, evening), CENT, evening)
     syncer.wake()
-    hold = await asyncio.wait_for(waiter.future, 5)
+    hold = await asyncio.wait_for(waiter.future, 30)
     assert isinstance(hold, Hold)
     morning = syncer.budgets.lane(SCOPE, ends)
     await until(lambda: morning.windows[0].free >= CENT)
