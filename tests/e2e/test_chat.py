@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.harness import Gateway, backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, close, hang, json_reply, sse_reply
+from tests.fixtures.waiting import until_true
 
 HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Say hello."}]
 
@@ -259,16 +260,16 @@ def test_a_hundred_identical_requests_are_one_call(gateway: Gateway, primary: Fa
 
 
 def test_the_leader_of_a_shared_call_may_leave(gateway: Gateway, primary: FakeUpstream) -> None:
-    primary.play(json_reply(chat_answer("stays", usage=(10, 2)), delay_s=1.5))
+    primary.play(json_reply(chat_answer("stays", usage=(10, 2)), delay_s=1.7))
     ask: dict[str, Any] = {"model": "single", "messages": [{"role": "user", "content": "leader leaves"}], "temperature": 0}
 
     def lead() -> None:
         with pytest.raises(openai.APITimeoutError):
-            gateway.client().with_options(timeout=0.7).chat.completions.create(**ask)
+            gateway.client().with_options(timeout=1.0).chat.completions.create(**ask)
 
     leader = threading.Thread(target=lead)
     leader.start()
-    time.sleep(0.3)
+    until_true(lambda: primary.requests, "the leader's call")
     assert gateway.client().chat.completions.create(**ask).choices[0].message.content == "stays"
     leader.join()
     assert len(primary.requests) == 1
@@ -402,8 +403,15 @@ def test_report_equals_what_clients_were_told(gateway: Gateway, primary: FakeUps
 def test_explain_prints_the_decision(gateway: Gateway, primary: FakeUpstream) -> None:
     primary.play(json_reply(chat_answer("x")))
     raw = gateway.client().chat.completions.with_raw_response.create(model="both", messages=HELLO)
-    time.sleep(1.5)
-    text = gateway.cli("explain", raw.headers["x-tollway-request-id"])
+    request_id = raw.headers["x-tollway-request-id"]
+    text = ""
+
+    def stored() -> bool:
+        nonlocal text
+        text = gateway.cli("explain", request_id, check=False)
+        return bool(text)
+
+    until_true(stored, "the decision is stored")
     assert "one" in text and "two" in text
 
 
