@@ -56,6 +56,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     api_key: str = ""  # a reference, env:NAME or file:PATH; the value lives in the provider alone
     price: Price | None = None
     capabilities: frozenset[str] = frozenset()
+    refuses: frozenset[str] = frozenset()  # parameters that it takes with their default value alone
     context_tokens: int | None = None
     max_output_tokens: int | None = None
     token_factor: float = 1.5  # our token estimate × this is an upper bound for this model family

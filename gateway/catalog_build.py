@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.money.pricing import parse_price
-from gateway.settings import BackendSettings, RouteSettings, Settings
+from gateway.settings import BackendSettings, RouteSettings, Settings, TraitSettings
+from providers.dialects import Quirks
+from providers.models import family_of, fitted
 from providers.vendors import VENDORS, Vendor, located
 
 
@@ -28,22 +30,46 @@ def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalo
 
 
 def vendor_of(one: BackendSettings) -> Vendor:
-    """The vendor's row as this backend uses it: language, address and paths, quirks as its own entry says. The vendor must be known.
+    """The vendor's row as this backend uses it: language, address, paths, and what the model takes. The vendor must be known.
 
     Raises ValueError naming the backend for a language that the vendor does not speak.
     """
+    row, family = VENDORS[one.vendor], family_of(one.known_as or one.model)
     try:
-        vendor = VENDORS[one.vendor].speaking(one.dialect)
+        row = row.speaking(one.dialect or (family.dialect if family.dialect in row.also else ""))
     except ValueError as error:
         raise ValueError(f"backends.{one.name}.dialect: {error}.") from None
-    vendor = located(vendor, one.base_url, one.model, one.account, one.api_version)
-    if one.capabilities is None:
-        return vendor
-    return replace(vendor, quirks=replace(vendor.quirks, takes=vendor.quirks.takes | frozenset(one.capabilities)))
+    vendor = fitted(located(row, one.base_url, one.model, one.account, one.api_version), family)
+    quirks = vendor.quirks
+    if one.traits is not None:
+        quirks = _with_traits(quirks, one.traits)
+    if one.unsupported == "drop":
+        quirks = replace(quirks, drop=quirks.drop | quirks.refuse, refuse=frozenset())
+    if one.capabilities is not None:
+        quirks = replace(quirks, takes=quirks.takes | frozenset(one.capabilities))
+    return replace(vendor, quirks=quirks)
+
+
+def _with_traits(quirks: Quirks, own: TraitSettings) -> Quirks:
+    """What a backend's own entry says of its model, over what is known of the model's family."""
+    take = frozenset(own.take)
+    roles = {role: other for role, other in quirks.roles.items() if role != "developer"}
+    if own.developer == "system":
+        roles["developer"] = "system"
+    return replace(
+        quirks,
+        token_limit=own.token_limit or quirks.token_limit,
+        refuse=(quirks.refuse - take - frozenset(own.drop)) | frozenset(own.refuse),
+        drop=(quirks.drop - take - frozenset(own.refuse)) | frozenset(own.drop),
+        takes=quirks.takes | take,
+        system_first=quirks.system_first if not own.system else own.system == "first",
+        roles=roles if own.developer else quirks.roles,
+        thinking=own.thinking or quirks.thinking,
+    )
 
 
 def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
-    vendor = vendor_of(one)
+    vendor, family = vendor_of(one), family_of(one.known_as or one.model)
     price = parse_price(one.price, one.name) if one.price is not None else prices.get((one.vendor, one.model))
     return Backend(
         name=one.name,
@@ -54,8 +80,9 @@ def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> B
         api_key=one.api_key,
         price=price,
         capabilities=vendor.capabilities if one.capabilities is None else frozenset(one.capabilities),
-        context_tokens=one.context_tokens,
-        max_output_tokens=one.max_output_tokens,
+        refuses=vendor.quirks.refuse,
+        context_tokens=one.context_tokens or family.context_tokens,
+        max_output_tokens=one.max_output_tokens or family.max_output_tokens,
         token_factor=one.token_factor if one.token_factor is not None else (1.0 if one.vendor == "openai" else 1.5),
         parallel=one.parallel,
         labels=one.labels,

@@ -100,6 +100,7 @@ class Pipeline:
             max_tokens=request.max_tokens,
             stream=request.stream,
             needs=request.needs,
+            asks=request.asks,
             dialect=request.dialect,
             unknown=request.unknown,
             allowed=principal.models,

@@ -163,10 +163,23 @@ class PriceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tiers: Annotated[tuple[TierSettings, ...], Meta(max_length=16)] = ()
 
 
+class TraitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a backend's model takes, where the data of its family and vendor do not fit it."""
+
+    token_limit: Literal["", "max_tokens", "max_completion_tokens"] = ""
+    take: tuple[str, ...] = ()
+    refuse: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    system: Literal["", "anywhere", "first"] = ""
+    developer: Literal["", "developer", "system"] = ""
+    thinking: Literal["", "none", "budget", "adaptive", "adaptive_only", "always"] = ""
+
+
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     vendor: Name
     model: Name
+    known_as: Annotated[str, Meta(max_length=128)] = ""  # the model's public name, where `model` is a deployment's or a file
     dialect: str = ""  # empty: the first language of the vendor's row
     api_key: str = ""
     base_url: str = ""
@@ -174,7 +187,9 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     api_version: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]*$", max_length=64)] = ""
     price: PriceSettings | None = None
     hourly_usd: Usd | None = None
-    capabilities: tuple[str, ...] | None = None  # None: the vendor row's
+    capabilities: tuple[str, ...] | None = None  # None: the vendor row's, as far as the model's family has them
+    unsupported: Literal["refuse", "drop"] = "refuse"  # of a parameter that the model does not take
+    traits: TraitSettings | None = None
     context_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     token_factor: Annotated[float, Meta(gt=0, le=100)] | None = None

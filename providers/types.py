@@ -196,6 +196,7 @@ class Request(Struct, kw_only=True):
     temperature: float | None = None
     unknown: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()  # capabilities: tools, images, audio, documents, json_schema, logprobs, n, …
+    asks: frozenset[str] = frozenset()  # parameters that not every model takes, set to something: temperature, stop, …
     size_bytes: int = 0  # of the body
     prompt_bytes: int = 0  # UTF-8 bytes of messages and tools without base64 payloads: upper bound of text tokens
     media: int = 0  # images, documents and audio clips in the messages

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.catalog import Price
-from gateway.catalog_build import build
-from gateway.settings import BackendSettings, CacheSettings, PriceSettings, RouteSettings, Settings
+from gateway.catalog_build import build, vendor_of
+from gateway.settings import BackendSettings, CacheSettings, PriceSettings, RouteSettings, Settings, TraitSettings
+from providers.dialects import Quirks
 from providers.vendors import VENDORS
 
 HOSTED = BackendSettings(name="mini", vendor="openai", model="gpt-4o-mini", api_key="env:OPENAI_API_KEY")
@@ -26,7 +27,7 @@ BOOK = {("openai", "gpt-4o-mini"): Price(id="book:1", input=150_000_000, output=
 def test_a_backend_takes_from_its_vendor_what_it_does_not_say() -> None:
     found = build(Settings(backends=(HOSTED, HOUSE)), {}).backends
     assert found["mini"].base_url == VENDORS["openai"].base_url
-    assert found["mini"].capabilities == VENDORS["openai"].capabilities
+    assert found["mini"].capabilities == VENDORS["openai"].capabilities - {"audio"}, "which gpt-4o-mini does not hear"
     assert found["house"].base_url == "http://10.0.0.7:8000/v1"
     assert found["house"].capabilities == {"tools"}
     assert found["house"].labels == {"region": "eu"}
@@ -79,3 +80,50 @@ def test_the_version_names_the_content(change: dict[str, object]) -> None:
     assert version() == version()
     assert version(**change) != version()
     assert build(Settings(backends=(HOSTED,)), BOOK).version != build(Settings(backends=(HOSTED,)), {}).version
+
+
+# ---- what models take ---------------------------------------------------------------------------------------------------------------
+def quirks_of(**fields: object) -> Quirks:
+    return vendor_of(BackendSettings(name="b", **fields)).quirks  # type: ignore[arg-type]
+
+
+def test_the_models_family_fills_in_maxima_and_refusals() -> None:
+    thinker = BackendSettings(name="t", vendor="openai", model="gpt-5-mini")
+    found = build(Settings(backends=(thinker,)), {}).backends["t"]
+    assert (found.context_tokens, found.max_output_tokens) == (400_000, 128_000)
+    assert {"temperature", "stop"} <= found.refuses
+    own = BackendSettings(name="t", vendor="openai", model="gpt-5-mini", context_tokens=1000, max_output_tokens=100)
+    found = build(Settings(backends=(own,)), {}).backends["t"]
+    assert (found.context_tokens, found.max_output_tokens) == (1000, 100)
+
+
+def test_a_deployment_is_known_by_the_models_public_name() -> None:
+    deployment = {"vendor": "azure_openai", "model": "our-deployment", "account": "contoso"}
+    assert "temperature" not in quirks_of(**deployment).refuse
+    assert "temperature" in quirks_of(**deployment, known_as="gpt-5-mini").refuse
+
+
+def test_lenient_is_dropped_and_named_in_place_of_refused() -> None:
+    quirks = quirks_of(vendor="openai", model="o3", unsupported="drop")
+    assert quirks.refuse == frozenset() and {"temperature", "stop"} <= quirks.drop
+    lenient = BackendSettings(name="b", vendor="openai", model="o3", unsupported="drop")
+    assert build(Settings(backends=(lenient,)), {}).backends["b"].refuses == frozenset()
+
+
+def test_a_backends_own_traits_win() -> None:
+    own = TraitSettings(
+        token_limit="max_tokens",
+        take=("temperature",),
+        drop=("stop",),
+        refuse=("seed",),
+        system="first",
+        developer="system",
+        thinking="none",
+    )
+    quirks = quirks_of(vendor="openai", model="o3", traits=own)
+    assert quirks.token_limit == "max_tokens"
+    assert "temperature" not in quirks.refuse and "stop" not in quirks.refuse
+    assert "stop" in quirks.drop and "seed" in quirks.refuse
+    assert quirks.system_first and quirks.roles == {"developer": "system"} and quirks.thinking == "none"
+    assert not quirks_of(vendor="vllm", model="m", traits=TraitSettings(system="anywhere")).system_first
+    assert quirks_of(vendor="vllm", model="m", traits=TraitSettings(developer="developer")).roles == {}

@@ -8,19 +8,29 @@ import msgspec
 from cyclopts import Parameter
 
 from gateway.cli.database import table
+from providers.models import FAMILIES, Family
 from providers.vendors import VENDORS, Vendor
 
+FAMILY_COLUMNS = ("models", "at", "refuses", "lacks", "context", "answer")
 COLUMNS = ("vendor", "language", "address", "key", "carries")
 
 
-def vendors(*, shape: Annotated[Literal["table", "json"], Parameter(name="--format")] = "table") -> None:
+def vendors(*, models: bool = False, shape: Annotated[Literal["table", "json"], Parameter(name="--format")] = "table") -> None:
     """Every vendor that a backend may name: its wire language, its address, how the key is sent, and what it can carry.
 
     Parameters
     ----------
+    models
+        What is known of families of models, in place of vendors.
     shape
         table, or json with everything that the rows say.
     """
+    if models:
+        if shape == "json":
+            print(msgspec.json.format(msgspec.json.encode([_plain(family) for family in FAMILIES]), indent=2).decode())
+        else:
+            print(table(FAMILY_COLUMNS, [family_cells(family) for family in FAMILIES]))
+        return
     rows = sorted(VENDORS.values(), key=lambda row: row.name)
     if shape == "json":
         print(msgspec.json.format(msgspec.json.encode([document(row) for row in rows]), indent=2).decode())
@@ -33,6 +43,13 @@ def cells(row: Vendor) -> tuple[str, ...]:
     address = row.base_url or ("base_url" if row.dialect else "-")
     key = "none" if row.signer == "none" else row.signer if row.key_required else f"{row.signer}, optional"
     return row.name, ", ".join((row.dialect, *row.also)) or "-", address, key, ", ".join(sorted(row.capabilities)) or "text"
+
+
+def family_cells(family: Family) -> tuple[str | int, ...]:
+    """One line for people."""
+    refused = ", ".join(sorted(family.refuse)) or "-"
+    maxima = (family.context_tokens or "-", family.max_output_tokens or "-")
+    return " ".join(family.names), " ".join(family.native) or "any", refused, ", ".join(sorted(family.lacks)) or "-", *maxima
 
 
 def document(row: Vendor) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Features(Struct, frozen=True, kw_only=True):
     cache_read_tokens: int = 0  # expected share of input_tokens that the vendor's prompt cache holds
     stream: bool = False
     needs: frozenset[str] = frozenset()
+    asks: frozenset[str] = frozenset()  # parameters that not every model takes, set to something
     unknown: tuple[str, ...] = ()
     allowed: frozenset[str] | None = None
     labels: Mapping[str, str] = {}

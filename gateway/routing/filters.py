@@ -16,7 +16,7 @@ from gateway.routing.state import BackendState
 from providers import errors as upstream
 
 # in the order they are looked at: the candidate that came furthest explains the refusal
-STATIC = ("not_allowed", "labels", "dialect", "capability", "unpriced")
+STATIC = ("not_allowed", "labels", "dialect", "capability", "parameter", "unpriced")
 SIZE = ("context", "max_output")
 SOFT_HEALTH = ("ejected", "probing", "cooling")
 SOFT = (*SOFT_HEALTH, *SIZE)  # the order in which they are asked when nobody else is left
@@ -36,6 +36,8 @@ def unfit(features: Features, state: BackendState) -> str:
         return "dialect"
     if features.needs and not features.needs <= backend.capabilities:
         return "capability"
+    if features.asks and features.asks & backend.refuses:
+        return "parameter"
     if backend.price is None and features.budgeted:
         return "unpriced"
     return _size(features, state)
@@ -104,6 +106,13 @@ def _static_refusal(features: Features, states: Sequence[BackendState], reason: 
     if reason == "capability":
         missing = sorted(features.needs - frozenset().union(*(s.backend.capabilities for s in states))) or sorted(features.needs)
         return InvalidRequest(f"No backend of route '{route}' can carry: {', '.join(missing)}.", code="unsupported_value", param=missing[0])
+    if reason == "parameter":
+        name = sorted(features.asks & frozenset().union(*(s.backend.refuses for s in states)))[0]
+        return InvalidRequest(
+            f"No backend of route '{route}' takes `{name}` with this value; leave it out, or send its default.",
+            code="unsupported_value",
+            param=name,
+        )
     return NotReady(
         f"No backend of route '{route}' that could answer has a known price, and this key has a budget; the operator must set one.",
         code="price_unknown",

@@ -38,6 +38,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
     have nine letters and digits. drop: fields it cannot carry, left out and named in `request.dropped`. refuse: fields that refuse the
     request for this backend. A field with its default value is neither named nor refused.
 
+    efforts: the words of reasoning effort that it knows, from the least up; empty = all. thinking: how it thinks, where a language has
+    several forms: empty = not known, `none`, `budget`, `adaptive` (or by a budget), `adaptive_only`, `always` (adaptive, never off).
+
     takes: what it takes beside the core of its language, asked for a request that came in another one: `cache_control`, `top_k`,
     `reasoning_effort`, `reasoning_details` (thinking of earlier turns), `adaptive_thinking` (by effort, not by budget),
     `unsigned_thinking`.
@@ -53,6 +56,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     drop: frozenset[str] = frozenset()
     refuse: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()
+    efforts: tuple[str, ...] = ()
+    thinking: str = ""
 
 
 PLAIN = Quirks()

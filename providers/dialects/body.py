@@ -26,6 +26,19 @@ _NULL = Raw(b"null")
 
 T = TypeVar("T")
 
+# parameters that some models take with their default value alone
+_DEFAULTS: Mapping[str, Any] = {
+    "temperature": 1,
+    "top_p": 1,
+    "top_k": None,
+    "stop": [],
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "dimensions": None,
+}
+_NONE: frozenset[str] = frozenset()
+
 # Names that would choose the address, the credential or the target in place of the catalog. Compared in lower case, `-` as `_`.
 STEERING = frozenset(
     {
@@ -180,6 +193,12 @@ def read_request(body: bytes, table: Mapping[str, Field]) -> tuple[dict[str, Raw
             if not field.data and values[name].__class__ is dict:
                 check_steering(name, raw)
     return fields, values, unknown
+
+
+def asked(values: Mapping[str, Any]) -> frozenset[str]:
+    """Which of the parameters that some models do not take a body sets to something."""
+    found = values.keys() & _DEFAULTS.keys()
+    return frozenset({name for name in found if values[name] is not None and values[name] != _DEFAULTS[name]}) if found else _NONE
 
 
 def required(values: Mapping[str, Any], name: str, table: Mapping[str, Field]) -> Any:

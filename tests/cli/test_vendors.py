@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gateway.cli.vendors import vendors
+from providers.models import FAMILIES
 from providers.vendors import VENDORS
 
 
@@ -27,3 +28,14 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["mistral"]["quirks"]["names"] == {"seed": "random_seed"}
     assert found["mistral"]["quirks"]["usage_option"] is False
     assert found["groq"]["capabilities"] == ["images", "json_mode", "json_schema", "tools"]
+
+
+def test_models(capsys: pytest.CaptureFixture[str]) -> None:
+    vendors(models=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(FAMILIES) + 1
+    assert any(line.startswith("gpt-5 gpt-5-* ") and "temperature" in line and "400000" in line for line in lines)
+    vendors(models=True, shape="json")
+    found = json.loads(capsys.readouterr().out)
+    assert [row["names"] for row in found] == [list(family.names) for family in FAMILIES]
+    assert all(row["source"] for row in found)

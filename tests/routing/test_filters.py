@@ -32,6 +32,8 @@ MakeFeatures = Callable[..., Features]
         ({}, {"unknown": ("new_field",)}, ""),
         ({"capabilities": frozenset({"tools"})}, {"needs": frozenset({"tools", "images"})}, "capability"),
         ({"capabilities": frozenset({"tools", "images"})}, {"needs": frozenset({"tools"})}, ""),
+        ({"refuses": frozenset({"temperature"})}, {"asks": frozenset({"temperature", "stop"})}, "parameter"),
+        ({"refuses": frozenset({"temperature"})}, {"asks": frozenset({"stop"})}, ""),
         ({"price": None}, {"budgeted": True}, "unpriced"),
         ({"price": None}, {}, ""),
         ({"context_tokens": 1000}, {"input_tokens": 1000}, "context"),

@@ -18,6 +18,7 @@ _encode = msgspec.json.Encoder().encode
 _NULL = Raw(b"null")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
 _BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
+_FORMS = {"adaptive", "adaptive_only", "always"}  # of Quirks.thinking: those that take an effort
 _EFFORTS = {"minimal": "low"}  # a word that this language does not have
 _OBJECTS = ("tool_choice", "thinking", "output_config", "metadata")
 MIN_BUDGET = 1024  # thinking tokens; the vendor's own minimum, and what is left to the answer at least
@@ -115,11 +116,43 @@ def _write_reasoning(request: Request, parameters: Parameters, limit: int, quirk
     forced = choice is not None and choice.mode in ("required", "tool")  # the vendor refuses thinking beside a forced call
     if wanted is None or wanted.effort == "none" or forced or not _may_think(request.decoded or ()):
         return None
-    if "adaptive_thinking" in quirks.takes:
+    if quirks.thinking == "none":
+        return None
+    if "adaptive_thinking" in quirks.takes or quirks.thinking in _FORMS:
         return {"type": "adaptive"}
-    budget = wanted.budget_tokens or _BUDGETS.get(wanted.effort or "medium", _BUDGETS["medium"])
-    budget = min(budget, limit - MIN_BUDGET)
+    return _budget(wanted.budget_tokens or _BUDGETS.get(wanted.effort or "medium", _BUDGETS["medium"]), limit)
+
+
+def _budget(wanted: int, limit: int) -> dict[str, Any] | None:
+    """Thinking by a budget that leaves the answer something; None where the limit has no room for it."""
+    budget = min(wanted, limit - MIN_BUDGET)
     return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
+
+
+def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[str, ...]:
+    """The client's own `thinking` in the form that the model knows, changed in `fields`; the names of what was lost on the way."""
+    asked = _any(fields["thinking"])
+    kind = asked.get("type") if isinstance(asked, dict) else None
+    if kind == "adaptive" and form == "budget":
+        effort = _any(fields.get("output_config", _NULL)) or {}
+        written = _budget(_BUDGETS.get(effort.get("effort") or "high", _BUDGETS["high"]), limit or 0)
+        if written is None:
+            del fields["thinking"]
+            return ("thinking",)
+        fields["thinking"] = Raw(_encode(written))
+        return ()
+    if kind == "disabled" and form == "always":
+        del fields["thinking"]
+        return ("thinking",)
+    if kind != "enabled" or form not in ("adaptive_only", "always"):
+        return ()
+    fields["thinking"] = Raw(_encode({"type": "adaptive", **{name: asked[name] for name in ("display",) if name in asked}}))
+    config = _any(fields.get("output_config", _NULL)) or {}
+    budget = asked.get("budget_tokens")
+    if "effort" not in config and type(budget) is int:
+        effort = next((word for word in ("low", "medium", "high") if budget <= _BUDGETS[word]), "max")
+        fields["output_config"] = Raw(_encode({**_object(fields.get("output_config", Raw(b"{}"))), "effort": effort}))
+    return ("thinking.budget_tokens",)
 
 
 def _may_think(messages: tuple[Message, ...]) -> bool:

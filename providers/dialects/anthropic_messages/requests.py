@@ -13,9 +13,9 @@ from msgspec import Raw
 
 from providers.dialects.anthropic_messages import content as codec
 from providers.dialects.anthropic_messages.fields import FIELDS, BlockPeek, MessagePeek, SourcePeek, ToolPeek
-from providers.dialects.anthropic_messages.parameters import decode_parameters, encode_parameters
+from providers.dialects.anthropic_messages.parameters import decode_parameters, encode_parameters, own_thinking
 from providers.dialects.base import PLAIN, DecodeError, Quirks
-from providers.dialects.body import read_messages, read_request, reading, required
+from providers.dialects.body import asked, read_messages, read_request, reading, required
 from providers.dialects.crossing import leave_out
 from providers.types import Message, Parameters, Request, Target, Tool
 
@@ -55,6 +55,7 @@ def decode_count(body: bytes) -> Request:
     if fields.get("tools", _NULL) != _NULL:
         _look_at_tools(fields["tools"], needs, unknown)
     request.needs = frozenset(needs)
+    request.asks = asked(values) | ({"stop"} if values.get("stop_sequences") else frozenset())
     request.unknown = tuple(unknown)
     return request
 
@@ -149,6 +150,8 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
     fields["model"] = _model(target.model)
     if target.max_tokens is not None:
         fields["max_tokens"] = Raw(str(target.max_tokens).encode())
+    if own and quirks.thinking and "thinking" in fields:
+        dropped = own_thinking(fields, request.max_tokens if target.max_tokens is None else target.max_tokens, quirks.thinking)
     request.dropped = dropped + leave_out(fields, quirks, FIELDS) if quirks.drop or quirks.refuse else dropped
     return _encode(fields)
 

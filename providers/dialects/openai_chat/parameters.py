@@ -16,6 +16,7 @@ _any = msgspec.json.Decoder().decode
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _NULL = Raw(b"null")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 EFFORT_BUDGETS = (("low", 2048), ("medium", 8192))  # thinking tokens up to which an effort stands for a budget; beyond them "high"
 
 
@@ -95,7 +96,7 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
     reasoning = parameters.reasoning
     if reasoning is not None and reasoning.effort != "none":
         if "reasoning_effort" in quirks.takes:
-            found["reasoning_effort"] = _effort(reasoning)
+            found["reasoning_effort"] = _effort(reasoning, quirks.efforts)
         else:
             dropped.append(reasoning.named)
     return {name: value if isinstance(value, Raw) else Raw(_encode(value)) for name, value in found.items() if value is not None}, dropped
@@ -108,10 +109,14 @@ def _write_format(wanted: OutputFormat) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {name: value for name, value in inner.items() if value is not None}}
 
 
-def _effort(reasoning: Reasoning) -> str:
-    if reasoning.effort is not None:
-        return "xhigh" if reasoning.effort == "max" else reasoning.effort
-    budget = reasoning.budget_tokens
-    if budget is None:
-        return "medium"
-    return next((effort for effort, most in EFFORT_BUDGETS if budget <= most), "high")
+def _effort(reasoning: Reasoning, known: tuple[str, ...]) -> str:
+    """The word for it; of the words that the target knows the nearest below, else the least."""
+    effort = reasoning.effort
+    if effort is None:
+        budget = reasoning.budget_tokens
+        effort = "medium" if budget is None else next((word for word, most in EFFORT_BUDGETS if budget <= most), "high")
+    effort = "xhigh" if effort == "max" else effort
+    if not known or effort in known or effort not in EFFORTS:
+        return effort
+    below = [word for word in known if word != "none" and EFFORTS.index(word) <= EFFORTS.index(effort)]
+    return below[-1] if below else next(word for word in known if word != "none")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import PLAIN, DecodeError, Quirks
-from providers.dialects.body import read_messages, read_request, reading, required
+from providers.dialects.body import asked, read_messages, read_request, reading, required
 from providers.dialects.crossing import leave_out
 from providers.dialects.openai_chat import content as codec
 from providers.dialects.openai_chat.adapt import adapt
@@ -61,6 +61,7 @@ def decode_request(body: bytes) -> Request:
     _look_at_messages(request, needs, unknown)
     _look_at_tools(request, fields.get("tools"), needs, unknown)
     request.needs = frozenset(needs)
+    request.asks = asked(values)
     request.unknown = tuple(unknown)
     return request
 

@@ -126,3 +126,16 @@ def test_configuration_may_not_be_nested_without_end():
 def test_configuration_is_bounded():
     with pytest.raises(DecodeError):
         asked(odd=["x" * MAX_CONFIGURATION_BYTES])
+
+
+@pytest.mark.parametrize(
+    ("members", "names"),
+    [
+        ({}, set()),
+        ({"temperature": 1, "top_p": 1.0, "presence_penalty": 0, "logit_bias": {}, "stop": [], "frequency_penalty": None}, set()),
+        ({"temperature": 0}, {"temperature"}),
+        ({"temperature": 0.3, "stop": "END", "logit_bias": {"5": 1}}, {"temperature", "stop", "logit_bias"}),
+    ],
+)
+def test_parameters_that_say_something_are_known_to_routing(members, names):
+    assert asked(**members).asks == names

@@ -110,3 +110,22 @@ parameters = st.builds(
 def test_parameters_survive_the_wire(wanted):
     found, dropped = written(wanted, TAKES, decoded_tools=(Tool(name="f"),))
     assert asked(**found) == wanted and dropped == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "known", "sent"),
+    [
+        ("max", (), "xhigh"),
+        ("xhigh", ("low", "medium", "high"), "high"),
+        ("minimal", ("low", "medium", "high"), "low"),
+        ("medium", ("low", "high"), "low"),
+        ("high", ("none", "low", "high"), "high"),
+        ("minimal", ("none", "low"), "low"),
+        ("of-tomorrow", ("low",), "of-tomorrow"),
+    ],
+)
+def test_an_effort_is_said_in_a_word_that_the_model_knows(wanted, known, sent):
+    quirks = Quirks(takes=frozenset({"reasoning_effort"}), efforts=known)
+    request = Request(dialect="other", fields={}, model="m")
+    found, dropped = encode_parameters(request, Parameters(reasoning=Reasoning(effort=wanted)), quirks)
+    assert json.loads(bytes(found["reasoning_effort"])) == sent and dropped == []
