@@ -27,11 +27,12 @@ from gateway.routing.router import Router
 from providers import tokens
 from providers.dialects import DecodeError
 from providers.errors import BadAnswer, ProviderError, Rejected
-from providers.types import Deadline, Failed, Frame, Provider, Target, Usage
+from providers.types import Deadline, Failed, Finished, Frame, Metered, Provider, Target, Usage
 
 CLAMP_LEAST = 16  # tokens of output: fewer are no answer
 CLAMP_TRIES = 3  # others may take what was left in between
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
+CUT, OVER = "cut_at_reservation", "over_reserved"  # remarks on attempts that ended without an error
 LEAST_S = 0.01  # with less time than this left, nobody is asked any more: it would cost and not answer
 NOTHING = Usage()
 
@@ -44,6 +45,7 @@ class Attempts:
         self.router = router
         self.providers = providers
         self.over_budget_status = over_budget_status
+        self.factors = tokens.Factors()
 
     async def run(self, x: Exchange) -> AsyncGenerator[Frame, None]:
         """Frames of the first attempt that answers. Raises GatewayError before the first frame; a Failed event comes after it."""
@@ -97,11 +99,9 @@ class Attempts:
                     failed = self._take_in(x, attempt, frame)
                     held.append(frame)
                     if x.committed:
-                        if failed is not None:
-                            self._end(x, attempt, "failed", failed)
                         yield held.pop() if len(held) == 1 else _join(held)
-                        if failed is not None:
-                            return
+                        if failed is not None or self._runs_over(attempt):
+                            break
                     elif len(held) > HELD_FRAMES:
                         raise BadAnswer(f"backend {attempt.backend.name} sent {HELD_FRAMES} events without content")
             if not x.committed:
@@ -116,6 +116,9 @@ class Attempts:
                 raise
             yield Frame(events=[Failed(error)])
             return
+        if x.running is attempt and self._runs_over(attempt):
+            self._end(x, attempt, "completed", None, CUT)
+            yield _cut_off(x)
         self._end(x, attempt, "completed", None)
 
     def _take_in(self, x: Exchange, attempt: Attempt, frame: Frame) -> ProviderError | None:
@@ -127,9 +130,19 @@ class Attempts:
             x.answered_by = attempt
             attempt.call.first_token(now)
         failed = frame.events[-1].error if frame.events and type(frame.events[-1]) is Failed else None
-        if failed is not None and not x.committed:
-            raise failed
+        if failed is not None:
+            if not x.committed:
+                raise failed
+            self._end(x, attempt, "failed", failed)
         return failed
+
+    def _runs_over(self, attempt: Attempt) -> bool:
+        """Under a budget: a stream that ignores its token limit and has brought more than was reserved for it."""
+        meter, backend, most = attempt.meter, attempt.backend, attempt.most_tokens
+        return most is not None and not meter.finished and meter.beyond(most, self._factor(backend), backend.model)
+
+    def _factor(self, backend: Backend) -> float:
+        return max(backend.token_factor, self.factors.learnt(backend.model))
 
     async def _begin(self, x: Exchange, backend: Backend) -> Attempt | Refusal:
         """Reserve the worst case, write the intent. No money, no call."""
@@ -138,6 +151,8 @@ class Attempts:
             return most
         who = x.principal
         attempt = x.running = Attempt(len(x.ends) + 1, backend, most, self.router.state(backend).started(time.monotonic(), x.features))
+        if most and x.hold is not None and x.hold.charges:
+            attempt.most_tokens = x.clamped * x.request.n if x.clamped is not None else output_tokens(_bound(x, backend, 0))
         await self.accounts.intend(
             Intent(
                 request_id=x.id,
@@ -167,7 +182,7 @@ class Attempts:
             return most
         got = self._take(x, most)
         if isinstance(got, Refusal):  # near the cap the bound by bytes is too coarse: count, then ask the database
-            upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, backend.token_factor, backend.model))
+            upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, self._factor(backend), backend.model))
             most = worst(backend.price, _bound(x, backend, upper)) or 0
             got = self._take(x, most)
             if isinstance(got, Refusal) and x.hold is None:
@@ -228,7 +243,7 @@ class Attempts:
         total = 600.0 if x.deadline_at is None else max(0.001, x.deadline_at - time.monotonic())
         return Deadline(connect_s=backend.connect_s, first_byte_s=backend.first_byte_s, idle_s=backend.idle_s, total_s=total)
 
-    def _end(self, x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None) -> None:
+    def _end(self, x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, remark: str = "") -> None:
         """Price an attempt that is over, put back what it did not use, teach the router, journal its end."""
         if x.running is not attempt:
             return  # ended before: a cancelled generator is closed after its request was settled
@@ -237,7 +252,10 @@ class Attempts:
         backend = attempt.backend
         usage = _usage(x, attempt, error)
         spent = cost(backend.price, usage) if backend.price is not None and usage is not NOTHING else (0 if usage is NOTHING else None)
-        end = _attempt_end(x, attempt, outcome, error, (usage, spent))
+        if spent is not None and attempt.worst is not None and spent > attempt.worst:
+            remark = remark or OVER
+            self._learn_factor(x, backend, usage)
+        end = _attempt_end(x, attempt, outcome, error, (usage, spent, remark))
         x.ends.append(end)
         if x.hold is not None and attempt.worst:
             x.hold.shrink(attempt.worst - (spent or 0))
@@ -249,6 +267,11 @@ class Attempts:
             self.router.learn_output(x.route.name, usage.completion_tokens // x.request.n)
         else:
             attempt.call.left(now)
+
+    def _learn_factor(self, x: Exchange, backend: Backend, usage: Usage) -> None:
+        """A vendor billed more than the worst case: where it counted more prompt than we did, the next bound is larger."""
+        if not usage.estimated:
+            self.factors.learn(backend.model, tokens.count_input_now(x.request, backend.model), usage.prompt_tokens)
 
     def abandon(self, x: Exchange, outcome: str) -> None:
         """Book the attempt that is still running when its request ends (client gone, drain, deadline). Synchronous."""
@@ -263,6 +286,11 @@ def _join(held: list[Frame]) -> Frame:
     wire = b"".join([frame.wire for frame in held])
     held.clear()
     return Frame(events=events, wire=wire, usage_wire=last.usage_wire, dialect=last.dialect, whole=last.whole)
+
+
+def _cut_off(x: Exchange) -> Frame:
+    """The end of a stream that its backend did not end."""
+    return Frame(events=[Metered(x.ends[-1].usage), *(Finished("length", choice) for choice in range(x.request.n))])
 
 
 def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
@@ -280,8 +308,10 @@ def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
     return Usage(input=tokens.count_input_now(x.request, attempt.backend.model), output=received, estimated=True)
 
 
-def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, bill: tuple[Usage, int | None]) -> AttemptEnd:
-    usage, spent = bill
+def _attempt_end(
+    x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, bill: tuple[Usage, int | None, str]
+) -> AttemptEnd:
+    usage, spent, remark = bill
     backend, meter = attempt.backend, attempt.meter
     return AttemptEnd(
         request_id=x.id,
@@ -294,7 +324,7 @@ def _attempt_end(x: Exchange, attempt: Attempt, outcome: str, error: ProviderErr
         cost=spent,
         worst=attempt.worst,
         usage=usage,
-        error=error.code if error is not None else "",
+        error=error.code if error is not None else remark,
         status=(error.status if error.answered else 0) if error is not None else 200,
         ttft_ms=None if meter.first_at is None else round((meter.first_at - attempt.started) * 1000),
         duration_ms=round((time.monotonic() - attempt.started) * 1000),

@@ -22,13 +22,14 @@ from gateway.money.records import AttemptEnd
 from gateway.routing.decision import Decision
 from gateway.routing.features import Features
 from gateway.routing.state import Call
+from providers.tokens import count_output
 from providers.types import Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
 
 
 class Meter:
     """What one attempt has brought so far, read off the events as they pass."""
 
-    __slots__ = ("finished", "first_at", "pieces", "provider_id", "text", "usage")
+    __slots__ = ("characters", "finished", "first_at", "pieces", "provider_id", "recount_at", "text", "usage")
 
     def __init__(self) -> None:
         self.first_at: float | None = None  # monotonic seconds of the first event that carries something
@@ -36,6 +37,8 @@ class Meter:
         self.finished = False
         self.pieces = 0  # events that carried output: about a token each, where nothing better is known
         self.text: list[str] = []
+        self.characters = 0
+        self.recount_at = 0  # characters from which the tokens of the text are counted again
         self.provider_id = ""
 
     def feed(self, frame: Frame, now: float) -> bool:
@@ -47,10 +50,12 @@ class Meter:
                     carries = True
                     self.pieces += 1
                     self.text.append(event.text)
+                    self.characters += len(event.text)
             elif isinstance(event, ToolCallDelta):
                 carries = True
                 self.pieces += 1
                 self.text.append((event.name or "") + event.arguments)
+                self.characters += len(event.arguments)
             elif isinstance(event, Metered):
                 self.usage = event.usage
             elif isinstance(event, Finished):
@@ -61,16 +66,29 @@ class Meter:
             self.first_at = now
         return carries
 
+    def beyond(self, most: int, factor: float, model: str) -> bool:
+        """Whether more output has come than `most` tokens: more events, each at least a token, or a text that is more by our count, even if
+        a vendor's tokens were `factor` times as large as ours. The text is counted some ten times on the way there."""
+        if self.pieces > most:
+            return True
+        if self.characters <= max(most, self.recount_at):
+            return False  # a token has at least a character
+        left = int(most * factor) - count_output(self.text, self.pieces, model)
+        if left >= 0:
+            self.recount_at = self.characters + max(most // 16, left)
+        return left < 0
+
 
 class Attempt:
     """One call to one backend, from its reservation to its end."""
 
-    __slots__ = ("backend", "call", "dispatched", "meter", "n", "started", "worst")
+    __slots__ = ("backend", "call", "dispatched", "meter", "most_tokens", "n", "started", "worst")
 
     def __init__(self, n: int, backend: Backend, worst: int | None, call: Call) -> None:
         self.n = n
         self.backend = backend
         self.worst = worst  # nano-USD reserved; None = unpriced
+        self.most_tokens: int | None = None  # output that was reserved for; None where no budget applies
         self.call = call  # the router's view of it, which learns from how it ends
         self.started = call.began  # monotonic seconds
         self.dispatched = False  # its intent is in the journal and the backend may have been called

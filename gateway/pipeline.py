@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from gateway import limiter
-from gateway.attempts import Attempts
+from gateway.attempts import CUT, Attempts
 from gateway.auth import Principal
 from gateway.cache.flights import Flights, Subscription
 from gateway.cache.response import Policy, Recorder, key, policy
@@ -190,7 +190,8 @@ class Pipeline:
         if x.clamped is not None:
             return
         end = x.ends[-1]
-        entry = recorder.entry(time.time(), end.usage, end.cost, (end.backend, end.model)) if end.outcome == "completed" else None
+        whole = end.outcome == "completed" and end.error != CUT
+        entry = recorder.entry(time.time(), end.usage, end.cost, (end.backend, end.model)) if whole else None
         if entry is not None:
             self.store.put(name, entry, x.route.cache_ttl_s)
 

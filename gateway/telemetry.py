@@ -35,6 +35,8 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_requests_total": ("counter", "Accepted requests by how they ended.", ("route", "backend", "outcome")),
     "tollway_refusals_total": ("counter", "Requests answered with an error before they were accepted.", ("code",)),
     "tollway_attempts_total": ("counter", "Calls to backends by how they ended.", ("backend", "outcome", "error")),
+    "tollway_over_reserved_total": ("counter", "Calls that were billed at more than their worst case.", ("backend",)),
+    "tollway_over_reserved_nanousd_total": ("counter", "What they cost beyond it, in nano-USD.", ("backend",)),
     "tollway_cost_nanousd_total": ("counter", "Spend in nano-USD.", ("route", "backend")),
     "tollway_saved_nanousd_total": ("counter", "What cache hits did not cost, in nano-USD.", ("route",)),
     "tollway_tokens_total": ("counter", "Tokens by class.", ("route", "backend", "class")),
@@ -259,6 +261,9 @@ class Telemetry:
                     numbers.add("tollway_tokens_total", (*where, name), count)
         for end in record.attempts:
             numbers.add("tollway_attempts_total", (end.backend, end.outcome, end.error))
+            if end.cost is not None and end.worst is not None and end.cost > end.worst:
+                numbers.add("tollway_over_reserved_total", (end.backend,))
+                numbers.add("tollway_over_reserved_nanousd_total", (end.backend,), end.cost - end.worst)
         if x.cache_status:
             numbers.add("tollway_cache_total", (x.cache_status,))
         if record.ttft_ms is not None:

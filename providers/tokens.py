@@ -228,10 +228,15 @@ class Factors:
 
     def __init__(self) -> None:
         self._upper: dict[str, float] = {"gpt": 1.0, "o": 1.0, "chatgpt": 1.0}
+        self._learnt: dict[str, float] = {}
 
     def upper(self, model: str) -> float:
         """Our count × this is the bound for this model's family."""
         return self._upper.get(family(model), FACTOR_START)
+
+    def learnt(self, model: str) -> float:
+        """What vendors' own counts have shown for this family; 0 where nothing was learnt."""
+        return self._learnt.get(family(model), 0.0)
 
     def learn(self, model: str, counted: int, stated: int) -> bool:
         """Take in what a vendor stated for a prompt that we counted; True where the bound had to grow."""
@@ -239,5 +244,5 @@ class Factors:
             return False  # in a short prompt the template's own text decides
         if family(model) not in self._upper and len(self._upper) >= MAX_FAMILIES:
             return False
-        self._upper[family(model)] = min(MAX_FACTOR, stated / counted)
+        self._upper[family(model)] = self._learnt[family(model)] = min(MAX_FACTOR, stated / counted)
         return True

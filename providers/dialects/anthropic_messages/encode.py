@@ -143,17 +143,20 @@ class StreamEncoder:
     Why it ended and the usage wait for the end: with some backends the usage comes after everything else.
     """
 
-    __slots__ = ("_begun", "_id", "_made", "_passed")
+    __slots__ = ("_begun", "_id", "_last", "_made", "_passed")
 
     def __init__(self, request: Request, answer_id: str) -> None:
         self._id = "msg_" + answer_id
         self._made = _Blocks(request)
         self._begun = False
         self._passed = False  # the backend's own events were sent
+        self._last = b""  # the newest of them that tell of a block
 
     def encode(self, frame: Frame) -> bytes:
         if frame.dialect == NAME and not frame.whole and frame.wire:
             self._passed = True
+            if b'"content_block_' in frame.wire:
+                self._last = frame.wire
             return frame.wire
         out: list[bytes] = []
         for event in frame.events:
@@ -177,14 +180,25 @@ class StreamEncoder:
     def end(self, cost: str | None) -> bytes:
         """The stop reason and usage where they are due, the cost as a comment, the end marker."""
         out: list[bytes] = []
-        if not self._passed:
-            self._begin(out)
-            out += [self._step(*step) for step in self._made.close()]
+        if not self._passed or self._made.reason is not None:  # or they came to no end of their own
+            if not self._passed:
+                self._begin(out)
+            opened = _open_block(self._last)
+            out += [self._step("stop", opened, {})] if opened is not None else [self._step(*step) for step in self._made.close()]
             delta = {"stop_reason": self._made.reason, "stop_sequence": self._made.sequence}
             out.append(_event({"type": "message_delta", "delta": delta, "usage": usage_to_wire(self._made.usage or Usage())}))
         if cost is not None:
             out.append(b": tollway-cost-usd " + cost.encode() + b"\n\n")
         return b"".join([*out, _event({"type": "message_stop"})])
+
+
+def _open_block(events: bytes) -> int | None:
+    """The block that a backend's own events leave open."""
+    for line in reversed(events.splitlines()):
+        if line.startswith(b"data:") and b'"content_block_' in line:
+            told = decode_any(line[5:])
+            return None if told["type"] == "content_block_stop" else int(told["index"])
+    return None
 
 
 def _event(data: dict[str, Any]) -> bytes:
