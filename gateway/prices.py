@@ -6,8 +6,10 @@ what they were billed at until money/reprice.py books the difference. Knows no c
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -16,13 +18,13 @@ from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import price_book
 from gateway.errors import InvalidRequest, NotFound
+from gateway.money.book import API, Book, Dated
 from gateway.money.pricing import CLASSES, MILLION, read_price, usd
 from gateway.people import LISTED_MAX, changing, instant_us
 from gateway.settings import PriceSettings, Settings, TierSettings
 from gateway.snapshot import read_prices
 from providers.vendors import VENDORS
 
-API = "api"
 RATES = (*CLASSES, "per_request")
 MODEL_MAX = 200
 
@@ -84,20 +86,24 @@ class Priced(Struct, frozen=True, kw_only=True):
 
 async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
     """Add a price; older ones stay in the book for the rows that were billed at them."""
-    if new.vendor not in VENDORS:
-        raise InvalidRequest(f"There is no vendor '{new.vendor}': use {', '.join(sorted(VENDORS))}.", param="vendor")
-    if not 0 < len(new.model) <= MODEL_MAX:
-        raise InvalidRequest("model: name the model as the vendor does.", param="model")
-    try:
-        parsed = read_price(PriceSettings(**{name: getattr(new, name) for name in (*RATES, "batch_discount", "tiers")}))
-    except ValueError as error:
-        raise InvalidRequest(f"{error}.", param=str(error).partition(":")[0]) from error
+    parsed = _price(new)
     async with changing(engine) as (connection, now_us):
         from_us = now_us if new.starts is None else instant_us(new.starts, now_us, "starts")
         price = structs.replace(parsed, id=f"{API}:{new.vendor}/{new.model}:{now_us}")
         row = {"id": price.id, "vendor": new.vendor, "model": new.model, "source": API, "from_us": from_us, "created_at_us": now_us}
         await connection.execute(insert(price_book).values(**row, record=msgspec.json.encode(price).decode()))
     return next(one for one in await list_prices(engine, everything=True) if one.id == price.id)
+
+
+def _price(new: NewPrice) -> Price:
+    if new.vendor not in VENDORS:
+        raise InvalidRequest(f"vendor: there is no vendor '{new.vendor}': use {', '.join(sorted(VENDORS))}.", param="vendor")
+    if not 0 < len(new.model) <= MODEL_MAX:
+        raise InvalidRequest("model: name the model as the vendor does.", param="model")
+    try:
+        return read_price(PriceSettings(**{name: getattr(new, name) for name in (*RATES, "batch_discount", "tiers")}))
+    except ValueError as error:
+        raise InvalidRequest(f"{error}.", param=str(error).partition(":")[0]) from error
 
 
 async def delete_price(engine: AsyncEngine, price_id: str) -> Entry:
@@ -122,6 +128,44 @@ async def list_prices(engine: AsyncEngine, everything: bool = False) -> list[Ent
         rows = (await connection.execute(select(price_book).order_by(*order).limit(LISTED_MAX))).all()
     entries = [_entry(row, now_us, held) for row in rows]
     return [one for one in entries if everything or one.state in ("in force", "upcoming")]
+
+
+async def read_book(engine: AsyncEngine) -> Book:
+    """The book with all its instants, without what was withdrawn."""
+    async with reading(engine).connect() as connection:
+        rows = (await connection.execute(select(price_book).where(price_book.c.withdrawn_at_us.is_(None)))).all()
+    return Book(
+        Dated(
+            vendor=row.vendor,
+            model=row.model,
+            source=row.source,
+            from_us=row.from_us,
+            created_at_us=row.created_at_us,
+            price=msgspec.json.decode(row.record, type=Price),
+        )
+        for row in rows
+    )
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    prices: Annotated[list[NewPrice], Meta(min_length=1, max_length=LISTED_MAX)]
+
+
+def book_of(text: str) -> Book:
+    """A book to try out: [[prices]] tables as NewPrice has it; without `starts` a price holds for ever. InvalidRequest names the field."""
+    try:
+        given = msgspec.toml.decode(text, type=_File).prices
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidRequest(f"{str(error).replace('`', chr(39))}.", param="prices") from error
+    entries = []
+    for number, one in enumerate(given):
+        try:
+            price = structs.replace(_price(one), id=f"book:{number}")
+        except InvalidRequest as error:
+            raise InvalidRequest(f"prices[{number}].{error.message}", param=f"prices[{number}].{error.param}") from error
+        from_us = 0 if one.starts is None else instant_us(one.starts, 0, f"prices[{number}].starts")
+        entries.append(Dated(vendor=one.vendor, model=one.model, source=API, from_us=from_us, created_at_us=number, price=price))
+    return Book(entries)
 
 
 async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:

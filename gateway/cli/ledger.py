@@ -1,19 +1,23 @@
-"""`tollway ledger`: check every invariant, list and resolve unknown ends, rebuild roll-ups, export and prune."""
+"""`tollway ledger`: check every invariant, list and resolve unknown ends, rebuild roll-ups, rate anew, export and prune."""
 
 from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
 
 from cyclopts import App, Parameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from gateway import prices
+from gateway.catalog_build import build
 from gateway.cli.database import fail, instant, run, table
 from gateway.db.session import open_session
 from gateway.errors import GatewayError
-from gateway.money import audit, corrections, rebuild, retention
+from gateway.money import audit, corrections, rebuild, reprice, retention
+from gateway.money.book import Book
 from gateway.money.pricing import nanousd, usd
 from gateway.money.quarantine import Quarantine, SetAside, retry
 from gateway.people import MICROSECONDS, instant_us
@@ -124,6 +128,74 @@ def rebuild_(*, since: str = "", until: str = "") -> None:
     bounds = _bounds(since, until)
     filled = run(lambda engine, _: rebuild.rebuild(engine, *bounds))
     print(f"roll-ups of {filled} quarters of an hour are made anew")
+
+
+@app.command(name="reprice")
+def reprice_(*, since: str, until: str = "", backend: str = "", book: Path | None = None, dry_run: bool = False) -> None:
+    """Rate the requests of a period at the prices that the book gives for their time now, and book the differences beside the rows.
+
+    A price that became known late, or was wrong, is set with `tollway prices set … --from`; then this corrects what was billed since.
+    The same again books nothing. Requests billed at a price of the settings stay, unless --backend names theirs.
+
+    Parameters
+    ----------
+    since
+        A date or an instant, UTC.
+    until
+        The first instant that is left alone. Without it: to now.
+    backend
+        Only what this backend answered; where the settings give it a price, at that one.
+    book
+        Prices to try out, a TOML file of [[prices]]: vendor, model, input, output, … Nothing is written.
+    dry_run
+        Show the difference and write nothing.
+    """
+    first, last = _bounds(since, until)
+    tried = None if book is None else _book_of(book)
+
+    async def work(engine: AsyncEngine, chosen: Settings) -> reprice.Found:
+        known = build(chosen, {}).backends.get(backend)
+        rater = reprice.Rater(
+            book=tried or await prices.read_book(engine),
+            backend=backend or None,
+            settled=None if known is None or tried is not None else known.price,
+            whatever=tried is not None,
+        )
+        until_us = await retention.now_us(engine) if last is None else last
+        return await reprice.reprice(engine, rater, first or 0, until_us, book=not dry_run and tried is None)
+
+    _told(run(work), "nothing was written" if dry_run or tried is not None else "the differences are booked")
+
+
+def _book_of(path: Path) -> Book:
+    try:
+        return prices.book_of(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--book {path}: {error}")
+    except GatewayError as error:
+        fail(f"--book {path}: {error.message}")
+
+
+def _told(found: reprice.Found, done: str) -> None:
+    head = ("team", "model", "requests", "before_usd", "after_usd", "difference_usd", "unpriced_before", "unpriced_after")
+    whole = reprice.Line(team="all", model="")
+    for one in found.lines:
+        for name in ("requests", "before", "after", "unpriced_before", "unpriced_after"):
+            setattr(whole, name, getattr(whole, name) + getattr(one, name))
+    rows = [
+        (
+            one.team,
+            one.model,
+            one.requests,
+            *map(usd, (one.before, one.after, one.after - one.before)),
+            one.unpriced_before,
+            one.unpriced_after,
+        )
+        for one in (*found.lines, whole)
+    ]
+    print(table(head, rows))
+    left = f", {found.unknown} of unknown end left as they are" if found.unknown else ""
+    print(f"{found.rows} rows, {found.changed} of them cost something else{left}; {done}")
 
 
 @app.command

@@ -82,6 +82,13 @@ class Dialect(Struct, frozen=True):
             return f"{column} = ANY(${number}::{kind}[])"
         return f"{column} IN (SELECT value FROM json_each(${number}))"
 
+    def those(self, column: str, number: int, ids: Sequence[UUID]) -> tuple[str, tuple[Any, ...]]:
+        """`column` is one of these UUIDs, as arguments from number `number` on: (condition, arguments)."""
+        if self.name == "postgresql":
+            return f"{column} = ANY(${number}::uuid[])", (list(ids),)
+        marks = ", ".join(f"${place}" for place in range(number, number + len(ids)))
+        return f"{column} IN ({marks})", tuple(one.bytes for one in ids)
+
     def several(self, ids: Iterable[int]) -> Any:
         return list(ids) if self.name == "postgresql" else f"[{','.join(map(str, ids))}]"
 

@@ -130,9 +130,9 @@ class _Auditor:
             self._row(record, charges[record.id])
             for window in charges[record.id]:
                 self._booked[window] = self._booked.get(window, 0) + (record.cost or 0)
-        for usage_id, delta in page.corrections:
-            for window in charges[usage_id]:
-                self._booked[window] = self._booked.get(window, 0) + delta
+        for one in page.corrections:
+            for window in charges[one.usage_id]:
+                self._booked[window] = self._booked.get(window, 0) + one.delta
 
     def _row(self, record: UsageRecord, charges: list[int]) -> None:
         where = f"row {record.id}"

@@ -7,9 +7,9 @@ The roll-ups of a row add up to the row's cost exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from gateway.money.records import AttemptEnd, UsageRecord
 from providers.types import Usage
@@ -18,6 +18,7 @@ BUCKET_US = 900_000_000  # a quarter of an hour: every zone's midnight lies on o
 BINS_PER_DOUBLING = 4
 FOREIGN_CHARACTERS = 256  # of a vendor's id or code, or a client's tag
 LAST_BIN = 96  # 2^24 ms, four hours and a half
+REPRICE = "reprice"  # the reason of an adjustment: a price that became known late
 
 CLASSES = (
     "input_tokens",
@@ -97,6 +98,16 @@ def clean(text: str) -> str:
 def charged(record: UsageRecord) -> int:
     """What the row's windows are charged; an unpriced row has no figure to charge."""
     return 0 if record.cost is None else record.cost
+
+
+def reprice_id(usage_id: UUID, n: int, times: int) -> UUID:
+    """Of the adjustment that rates attempt n of a row anew for the (times + 1)-th time."""
+    return uuid5(usage_id, f"{REPRICE}:{n}:{times}")
+
+
+def now_priced(record: UsageRecord, adjustments: Collection[UUID]) -> bool:
+    """Whether a row without a figure got one: each of its attempts was rated since. adjustments: the ids of those beside the row."""
+    return record.cost is None and all(reprice_id(record.id, end.n, 0) in adjustments for end in record.attempts)
 
 
 def _tokens(usage: Usage) -> Row:
@@ -221,9 +232,11 @@ class Rollup:
         if not record.attempts:
             _add_tokens(sums, usage)
 
-    def adjust(self, record: UsageRecord, delta: int) -> None:
-        """A row that was booked before at another cost: the difference, without another request."""
+    def adjust(self, record: UsageRecord, delta: int, *, priced: bool = False) -> None:
+        """A row that was booked before at another cost: the difference, without another request. priced: it had no figure until now."""
         self._at(record, record.backend, record.vendor, record.model, "adjusted").sums[2] += delta
+        if priced:
+            self._at(record, record.backend, record.vendor, record.model, record.outcome).sums[4] -= 1
 
     def _at(self, record: UsageRecord, backend: str, vendor: str, model: str, outcome: str) -> _Sums:
         started = record.started_at_us

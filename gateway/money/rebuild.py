@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import reading
 from gateway.db.tables import adjustments, attempts, latency_rollups, rollups, usage
-from gateway.money.ledger import BUCKET_US, CLASSES, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
+from gateway.money.ledger import BUCKET_US, CLASSES, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup, now_priced
 from gateway.money.records import AttemptEnd, UsageRecord
 from gateway.money.retention import pruned_until
 from providers.types import Usage
@@ -79,18 +79,31 @@ async def _add_rows(connection: AsyncConnection, rollup: Rollup, bucket_us: int)
     return count
 
 
+class Correction(Struct, frozen=True):
+    """An adjustment to a row, in nano-USD."""
+
+    usage_id: UUID
+    id: UUID
+    delta: int
+
+
 class Page(Struct, frozen=True):
-    """Some ledger rows of one quarter of an hour. corrections: (usage id, nano-USD) of adjustments to them."""
+    """Some ledger rows of one quarter of an hour, with what was corrected of them."""
 
     rows: Sequence[Mapping[Any, Any]]
     records: dict[UUID, UsageRecord]
-    corrections: list[tuple[UUID, int]]
+    corrections: list[Correction]
 
     def add_to(self, rollup: Rollup) -> None:
         for record in self.records.values():
             rollup.add(record)
-        for usage_id, delta in self.corrections:
-            rollup.adjust(self.records[usage_id], delta)
+        beside: dict[UUID, set[UUID]] = {}
+        for one in self.corrections:
+            rollup.adjust(self.records[one.usage_id], one.delta)
+            beside.setdefault(one.usage_id, set()).add(one.id)
+        for usage_id, ids in beside.items():
+            if now_priced(self.records[usage_id], ids):
+                rollup.adjust(self.records[usage_id], 0, priced=True)
 
 
 async def pages(connection: AsyncConnection, bucket_us: int) -> AsyncIterator[Page]:
@@ -106,12 +119,12 @@ async def pages(connection: AsyncConnection, bucket_us: int) -> AsyncIterator[Pa
         ids = [row["id"] for row in rows]
         ends: dict[UUID, list[AttemptEnd]] = {}
         for end in (await connection.execute(select(attempts).where(attempts.c.request_id.in_(ids)).order_by(attempts.c.n))).mappings():
-            ends.setdefault(end["request_id"], []).append(_attempt(end))
-        corrections = select(adjustments.c.usage_id, adjustments.c.delta).where(adjustments.c.usage_id.in_(ids))
+            ends.setdefault(end["request_id"], []).append(attempt_of(end))
+        corrections = select(adjustments.c.usage_id, adjustments.c.id, adjustments.c.delta).where(adjustments.c.usage_id.in_(ids))
         yield Page(
             rows,
             {row["id"]: record_of(row, tuple(ends.get(row["id"], ()))) for row in rows},
-            [(row.usage_id, row.delta) for row in await connection.execute(corrections)],
+            [Correction(row.usage_id, row.id, row.delta) for row in await connection.execute(corrections)],
         )
         after = ids[-1]
 
@@ -121,7 +134,7 @@ def _usage(row: Mapping[Any, Any]) -> Usage:
     return Usage(**classes, estimated=row["estimated"])
 
 
-def _attempt(row: Mapping[Any, Any]) -> AttemptEnd:
+def attempt_of(row: Mapping[Any, Any]) -> AttemptEnd:
     names = ("request_id", "n", "backend", "vendor", "model", "price_id", "outcome", "cost", "worst", "error", "status", "ttft_ms")
     return AttemptEnd(**{name: row[name] for name in names}, usage=_usage(row), duration_ms=row["duration_ms"])
 
@@ -129,6 +142,6 @@ def _attempt(row: Mapping[Any, Any]) -> AttemptEnd:
 def record_of(row: Mapping[Any, Any], ends: tuple[AttemptEnd, ...]) -> UsageRecord:
     names = (
         *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id"),
-        *("outcome", "cost", "tag", "saved", "ttft_ms", "duration_ms"),
+        *("outcome", "cost", "tag", "saved", "ttft_ms", "duration_ms", "kind"),
     )
     return UsageRecord(**{name: row[name] for name in names}, usage=_usage(row), charges=(), attempts=ends)

@@ -11,14 +11,17 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.money.quarantine import Quarantine, SetAside
 from gateway.settings import Storage
+from providers.types import Usage
 from tests.cli.conftest import Tollway
+from tests.fixtures.ledger import record, write
 from tests.fixtures.money import record_of
-from tests.money.test_audit import filled
+from tests.money.test_audit import START, filled
 
 OnDatabase = Callable[[Callable[[AsyncEngine], Awaitable[Any]]], Any]
 
@@ -87,4 +90,44 @@ def test_export_and_prune(tollway: Tollway, on_database: OnDatabase) -> None:
 )
 def test_what_cannot_be_meant_is_one_line(tollway: Tollway, words: tuple[str, ...], told: str) -> None:
     refused = tollway("ledger", *words)
+    assert refused.status == 1 and told in refused.err and refused.err.count("\n") == 1
+
+
+def test_late_prices_are_booked_and_others_tried_out(tollway: Tollway, on_database: OnDatabase, tmp_path: Path) -> None:
+    attempt = record(START, [("a", "completed", 8)])
+    plain = structs.replace(attempt.attempts[0], vendor="openai", model="mini", price_id="api:x", usage=Usage(input=1_000_000))
+    on_database(lambda engine: write(engine, [structs.replace(attempt, vendor="openai", model="mini", attempts=(plain,))]))
+    price = ("prices", "set", "--vendor", "openai", "--model", "mini", "--output", "1", "--from", "2026-01-01")
+    assert tollway(*price, "--input", "0.5").status == 0
+    period = ("ledger", "reprice", "--since", "2026-11-01", "--until", "2026-12-01")
+    tried = tollway(*period, "--dry-run")
+    assert tried.lines[1].split() == ["1", "mini", "1", "0.000000008", "0.500000000", "0.499999992", "0", "0"]
+    assert tried.lines[-1] == "1 rows, 1 of them cost something else; nothing was written"
+    assert tollway(*period).lines[-1] == "1 rows, 1 of them cost something else; the differences are booked"
+    assert tollway(*period).lines[-1] == "1 rows, 0 of them cost something else; the differences are booked"
+    book = tmp_path / "book.toml"
+    book.write_text(
+        '[[prices]]\nvendor = "openai"\nmodel = "mini"\ninput = "2"\noutput = "0"\ntiers = [{ above = 1000, input = "3", output = "0" }]\n'
+    )
+    assert tollway(*period, "--book", str(book)).lines[1].split()[3:6] == ["0.500000000", "3.000000000", "2.500000000"]
+    assert tollway(*period, "--dry-run").lines[-2].split()[:4] == ["all", "1", "0.500000000", "0.500000000"], "nothing was written"
+    assert tollway("ledger", "verify").status == 0
+
+
+@pytest.mark.parametrize(
+    ("book", "told"),
+    [
+        (None, "No such file"),
+        ("prices = 3", "prices"),
+        ('[[prices]]\nvendor = "openai"\nmodel = "m"\ninput = "1"', "output"),
+        ('[[prices]]\nvendor = "openai"\nmodel = "m"\ninput = "x"\noutput = "1"', "prices[0].input: 'x' is not a decimal"),
+        ('[[prices]]\nvendor = "acme"\nmodel = "m"\ninput = "1"\noutput = "1"', "no vendor 'acme'"),
+        ('[[prices]]\nvendor = "openai"\nmodel = "m"\ninput = "1"\noutput = "1"\nstarts = "soon"', "'soon' is no time"),
+    ],
+)
+def test_a_book_that_cannot_be_read_is_one_line(tollway: Tollway, tmp_path: Path, book: str | None, told: str) -> None:
+    path = tmp_path / "book.toml"
+    if book is not None:
+        path.write_text(book)
+    refused = tollway("ledger", "reprice", "--since", "2026-11-01", "--book", str(path))
     assert refused.status == 1 and told in refused.err and refused.err.count("\n") == 1
