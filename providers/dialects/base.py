@@ -5,7 +5,8 @@ Knows no particular language; `providers.dialects.DIALECTS` has them by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
@@ -26,6 +27,15 @@ class DecodeError(Exception):
         self.message = message
         self.param = param
         self.code = code
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Around the decoding of a field's insides: whatever in there cannot be read is told as the client's error."""
+    try:
+        yield
+    except UNREADABLE as fault:
+        raise DecodeError(f"`{name}` cannot be read: {str(fault)[:160]}.", param=name, code="invalid_json") from None
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
@@ -91,19 +101,20 @@ class StreamEncoder(Protocol):
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """One wire language in both directions.
+    """One wire language in both directions: what each of its modules does.
 
-    decode_request raises DecodeError. messages, tools and parameters decode once, on demand. encode_request raises Unsupported and sets
-    `request.dropped`. http_error never raises. stream_encoder takes the request and the id to use where the backend gave none.
-    keep_alive: what a silent stream is kept open with. headers: the client's headers, in lower case, that go on to a backend of the
-    same language. decode_count: the body of a request to count its tokens, where the language has one.
+    decode_request raises DecodeError. encode_request raises Unsupported and sets `request.dropped`. http_error never raises.
+    stream_encoder takes the request and the id to use where the backend gave none. keep_alive: what a silent stream is kept open with.
+    headers: the client's headers, in lower case, that go on to a backend of the same language. decode_count: the body of a request to
+    count its tokens, where the language has one. read_messages, read_tools and read_parameters are for `messages`, `tools` and
+    `parameters` alone.
     """
 
     name: str
     decode_request: Callable[[bytes], Request]
-    messages: Callable[[Request], tuple[Message, ...]]
-    tools: Callable[[Request], tuple[Tool, ...]]
-    parameters: Callable[[Request], Parameters]
+    read_messages: Callable[[Request], tuple[Message, ...]]
+    read_tools: Callable[[Request], tuple[Tool, ...]]
+    read_parameters: Callable[[Request], Parameters]
     encode_request: Callable[[Request, Target, Quirks], bytes]
     stream_decoder: Callable[[], StreamDecoder]
     decode_answer: Callable[[bytes], Frame]
@@ -115,3 +126,24 @@ class Dialect(Struct, frozen=True, kw_only=True):
     keep_alive: bytes = b": keep-alive\n\n"
     headers: tuple[str, ...] = ()
     decode_count: Callable[[bytes], Request] | None = None
+
+    def messages(self, request: Request) -> tuple[Message, ...]:
+        """In the neutral model, the system prompt first; decoded once. Raises DecodeError naming the message that is wrong."""
+        if request.decoded is None:
+            with reading("messages"):
+                request.decoded = self.read_messages(request)
+        return request.decoded
+
+    def tools(self, request: Request) -> tuple[Tool, ...]:
+        """The client's own functions, decoded once. Tools of the vendor bind a request to its language (`unknown`) and are not here."""
+        if request.decoded_tools is None:
+            with reading("tools"):
+                request.decoded_tools = self.read_tools(request)
+        return request.decoded_tools
+
+    def parameters(self, request: Request) -> Parameters:
+        """What else is asked for, decoded once. Raises DecodeError naming the field that is wrong."""
+        if request.parameters is None:
+            with reading("parameters"):
+                request.parameters = self.read_parameters(request)
+        return request.parameters

@@ -5,26 +5,25 @@ JSON in UTF-8, one object, no key twice, each known field of its type, and no na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from providers.dialects.base import UNREADABLE, DecodeError
+from providers.dialects.base import DecodeError, reading
 
 MAX_TOKENS = 1_000_000_000  # of one choice; far above any model, and its worst case at any price is a number that a ledger holds
 MAX_DEPTH = 32  # of configuration objects that are searched for steering names
 MAX_CONFIGURATION_BYTES = 1024 * 1024  # of one such object
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_any = msgspec.json.Decoder().decode
 _key = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 _SPACE = b" \t\r\n"
 _NULL = Raw(b"null")
-
-T = TypeVar("T")
+_PLAIN = frozenset({bool, int, float, str, list, type(None)})  # values without members that could steer
 
 # parameters that some models take with their default value alone
 _DEFAULTS: Mapping[str, Any] = {
@@ -85,10 +84,33 @@ STEERING = frozenset(
 )
 
 
+def check(kind: Any) -> Any:
+    """A typed decoder of one field's bytes."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def when(capability: str, test: Callable[[Any], bool] = bool) -> Callable[[Any], str | None]:
+    """A field's `needs`: the capability where its value says so."""
+    return lambda value: capability if test(value) else None
+
+
+# what many fields are
+MODEL = check(Annotated[str, Meta(min_length=1, max_length=256)])
+TOKENS = check(Annotated[int, Meta(ge=1, le=MAX_TOKENS)] | None)
+SHARE = check(Annotated[float, Meta(ge=0, le=1)] | None)
+BOOL = check(bool | None)
+TEXT = check(str | None)
+TEXTS = check(list[str] | None)
+OBJECT = check(dict[str, Raw] | None)
+OBJECTS = check(list[dict[str, Raw]] | None)
+NAME_OR_OBJECT = check(str | dict[str, Raw] | None)
+
+
 class Field(Struct, frozen=True):
     """How a known field is checked: its type, and the sentence that tells a client what to send.
 
-    abroad: what becomes of it on the way to a backend of another language: translated, refused or dropped (and named).
+    abroad: what becomes of it on the way to a backend of another language: translated, refused or dropped (and named). needs: the
+    capability that a backend must have for a value of it, None for one that asks for nothing.
     """
 
     check: Any
@@ -96,6 +118,13 @@ class Field(Struct, frozen=True):
     data: bool = False  # the client's own data: never searched for steering names
     default: Any = None  # the API's own default: sent or not, it means the same
     abroad: str = "translated"
+    needs: Callable[[Any], str | None] | None = None
+
+
+def says_something(raw: Raw, field: Field | None) -> bool:
+    """Whether a field is there and not at its default."""
+    value = _any(raw)
+    return value is not None and (field is None or field.default is None or value != field.default)
 
 
 def read_fields(body: bytes) -> dict[str, Raw]:
@@ -163,24 +192,19 @@ def read_value(name: str, field: Field, raw: Raw) -> Any:
         code = (
             "invalid_value" if "`int`" in str(fault) and ">=" in str(fault) else "invalid_type" if "got" in str(fault) else "invalid_value"
         )
-        raise DecodeError(f"`{name}` must be {field.remedy} ({str(fault)[:160]}).", param=name, code=code) from None
+        inner = str(fault).rpartition("`$")[2].rstrip("`") if "`$." in str(fault) else ""
+        inner += "." + str(fault).split("`")[1] if "missing required field" in str(fault) else ""
+        what = f"`{name}` must be {field.remedy}" if not inner else f"`{name}{inner}` is wrong: send {field.remedy}"
+        raise DecodeError(f"{what} ({str(fault)[:160]}).", param=name + inner, code=code) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise DecodeError(f"`{name}` cannot be read: {fault}.", param=name, code="invalid_json") from None
 
 
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Around the decoding of a field's insides: whatever in there cannot be read is told as the client's error."""
-    try:
-        yield
-    except UNREADABLE as fault:
-        raise DecodeError(f"`{name}` cannot be read: {str(fault)[:160]}.", param=name, code="invalid_json") from None
-
-
-def read_request(body: bytes, table: Mapping[str, Field]) -> tuple[dict[str, Raw], dict[str, Any], list[str]]:
-    """(fields as bytes, values of the known ones that are checked, names of the unknown ones). Raises DecodeError."""
+def read_request(body: bytes, table: Mapping[str, Field]) -> tuple[dict[str, Raw], dict[str, Any], set[str], list[str]]:
+    """(fields as bytes, values of the known ones that are checked, what these need, names of the unknown ones). Raises DecodeError."""
     fields = read_fields(body)
     values: dict[str, Any] = {}
+    needs: set[str] = set()
     unknown: list[str] = []
     for name, raw in fields.items():
         field = table.get(name)
@@ -189,10 +213,14 @@ def read_request(body: bytes, table: Mapping[str, Field]) -> tuple[dict[str, Raw
             if raw != _NULL:
                 unknown.append(name)
         elif field.check is not None:
-            values[name] = read_value(name, field, raw)
-            if not field.data and values[name].__class__ is dict:
+            value = values[name] = read_value(name, field, raw)
+            if not field.data and value.__class__ not in _PLAIN:
                 check_steering(name, raw)
-    return fields, values, unknown
+            if field.needs is not None and value is not None:
+                need = field.needs(value)
+                if need is not None:
+                    needs.add(need)
+    return fields, values, needs, unknown
 
 
 def asked(values: Mapping[str, Any]) -> frozenset[str]:
@@ -207,26 +235,6 @@ def required(values: Mapping[str, Any], name: str, table: Mapping[str, Field]) -
     if value is None:
         raise DecodeError(f"`{name}` is missing: send {table[name].remedy}.", param=name, code="missing_required_parameter")
     return value
-
-
-def read_messages(decode: Callable[[Raw], list[T]], fields: Mapping[str, Raw]) -> tuple[Raw, list[T]]:
-    """The messages as bytes and as far as `decode` looks into them; at least one. Raises DecodeError naming the one that is wrong."""
-    remedy = "send a list of at least one message, each with a `role` and `content`"
-    raw = fields.get("messages")
-    if raw is None:
-        raise DecodeError(f"`messages` is missing: {remedy}.", param="messages", code="missing_required_parameter")
-    try:
-        found = decode(raw)
-    except msgspec.ValidationError as fault:
-        path = str(fault).rpartition("`$")[2].rstrip("`") if "`$" in str(fault) else ""
-        raise DecodeError(
-            f"`messages{path}` is wrong: {str(fault).partition(' - at')[0]}; {remedy}.", param=f"messages{path}", code="invalid_type"
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise DecodeError(f"`messages` cannot be read: {fault}.", param="messages", code="invalid_json") from None
-    if not found:
-        raise DecodeError(f"`messages` is empty: {remedy}.", param="messages")
-    return raw, found
 
 
 def check_steering(name: str, raw: Raw | None) -> None:

@@ -1,22 +1,18 @@
-"""What a backend's error is, by its status and words: one table of wordings for all dialects, each of which reads its own shapes.
+"""What a backend's error is, by its status and words: one table of wordings for all dialects.
 
 A refused credential is told in our own words, since vendors repeat keys in theirs; other texts are kept, bounded and with anything
-that is or looks like a key taken out; codes and names of parameters are kept where they look like such. Knows no wire format.
+that is or looks like a key taken out; codes and names of parameters are kept where they look like such. Knows no wire format
+(error_bodies.py reads them).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from providers import signers
-from providers.dialects.base import UNREADABLE
 from providers.errors import (
-    BadAnswer,
     ContentFiltered,
     ContextTooLong,
     ProviderError,
@@ -29,7 +25,6 @@ from providers.errors import (
     Unavailable,
     Unsupported,
 )
-from providers.retry_after import retry_after_s
 
 MAX_MESSAGE = 500  # characters of a vendor's text that go on
 MAX_NAME = 64  # of a code
@@ -55,10 +50,18 @@ _KEY = re.compile(
     r"(incorrect|invalid|wrong|missing|expired)[^.]{0,20}(api[ _-]?key|credential|auth|token)|api[ _]key (not valid|not found|expired)",
     re.IGNORECASE,
 )
-_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "insufficient_balance", "billing_not_active"}
+_QUOTA_CODES = {
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "insufficient_credits",
+    "insufficient_balance",
+    "billing_not_active",
+    "billing_error",
+}
 _QUOTA = re.compile(
     r"insufficient (quota|credit|balance|funds)|billing|out of credits|credit balance|more credits|payment required", re.IGNORECASE
 )
+_EMPTY_ACCOUNT = "credit balance"  # said with status 400 by one vendor
 _CLIENTS_OWN = re.compile(
     r"--jinja|mmproj|batch size|does not support|not supported|unsupported|cannot make GET request|failed to parse", re.IGNORECASE
 )
@@ -88,21 +91,6 @@ class Stated(Struct):
         return self.code.lower() in codes or self.type.lower() in codes
 
 
-def http_error(read_body: Callable[[Any], Stated], status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """The kind of an HTTP error, its body read by a dialect. Never raises; `answered` is True: the attempt cost nothing."""
-    if status < 400:
-        return BadAnswer(f"the backend answered with status {status}, which is not followed")
-    try:
-        said = read_body(msgspec.json.decode(body))
-    except UNREADABLE:
-        said = Stated(message="" if body.lstrip()[:1] == b"<" else body[:MAX_MESSAGE].decode("utf-8", "replace"))
-    error = classify(status, said)
-    error.answered = True
-    if error.retryable:
-        error.retry_after_s = retry_after_s(status, headers, said.message, said.retry_s)
-    return error
-
-
 def classify(status: int, said: Stated) -> ProviderError:
     """One kind per error. The order matters: what the words prove goes before what the status suggests."""
     text = f"{said.message} {said.type} {said.code}"
@@ -112,7 +100,8 @@ def classify(status: int, said: Stated) -> ProviderError:
         return ContextTooLong(_told(said, "The prompt is longer than the backend's context."))
     if said.named(_FILTER_CODES) or (status in (400, 403) and _FILTER.search(text)):
         return ContentFiltered(_told(said, "The backend's content filter refused the request."))
-    if status == 402 or said.named(_QUOTA_CODES) or (status in (403, 429) and _QUOTA.search(text) and said.retry_s is None):
+    empty = status == 400 and _EMPTY_ACCOUNT in said.message
+    if status == 402 or empty or said.named(_QUOTA_CODES) or (status in (403, 429) and _QUOTA.search(text) and said.retry_s is None):
         return QuotaExhausted("The backend's account is out of quota. Whoever operates the gateway must look at its billing.")
     if status == 403:
         return Unauthorized(_UNAUTHORIZED)

@@ -1,36 +1,215 @@
-"""What two languages do alike when a request passes from one to the other: fields without a counterpart, and quirks of a target.
+"""What every two languages do alike when a request passes from one to the other: messages, and fields without a counterpart.
 
-A field is translated, refused by its name or dropped and named; never lost in silence. Knows no particular language.
+A field or part is translated, refused by its name or dropped and named; never lost in silence. Knows no particular language: what one
+can hold is its `Carries`, what a target takes beyond it stands in `Quirks.takes`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from providers.dialects.base import Quirks
-from providers.dialects.body import Field
-from providers.errors import Unsupported
-from providers.types import Document, Parameters, Request
+from providers.dialects.body import Field, says_something
+from providers.dialects.quirks import unsupported
+from providers.dialects.rawjson import NULL, base64_to_text, decode_any
+from providers.types import (
+    Audio,
+    Document,
+    Image,
+    Message,
+    Opaque,
+    Parameters,
+    Part,
+    RedactedThinking,
+    Refusal,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+)
 
-_any = msgspec.json.Decoder().decode
+_ERROR = "Error: "  # where a language has no mark for a failed call, its result says it
 
 
-def unsupported(message: str, param: str) -> Unsupported:
-    """Found before anything was sent: another backend may carry it."""
-    return Unsupported(message, sent=False, param=param)
+class Carries(Struct, frozen=True, kw_only=True):
+    """What messages of a language can hold beside text, images and function calls.
+
+    thinking: what a target must take for thinking to go there, empty = it always may. unsigned: the same for thinking without a
+    signature. cache_control, result_cache: marks on parts, on tool results. result_media: images and documents in tool results.
+    failed: a mark on the result of a failed call. names: of a message's author. detail: of an image. refusals: as parts of their own.
+    document_url: documents by address. text_documents: plain-text documents as such, not as text. lone_text: a content that is one
+    text is written as a string, which more servers take. document_name: what a file without a name is called.
+    """
+
+    language: str
+    thinking: str = ""
+    unsigned: str = ""
+    cache_control: bool = False
+    result_cache: bool = False
+    result_media: bool = False
+    failed: bool = False
+    names: bool = False
+    detail: bool = False
+    audio: bool = False
+    refusals: bool = False
+    document_url: bool = False
+    text_documents: bool = False
+    lone_text: bool = False
+    document_name: str = ""
 
 
-def plain_text(document: Document, path: str) -> str:
-    """The text of a plain-text document, which languages hold in different forms. Raises Unsupported naming its place."""
-    try:
-        return base64.b64decode(document.data or "", validate=True).decode("utf-8", "surrogatepass")
-    except (binascii.Error, UnicodeDecodeError):
-        raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path) from None
+class Crossing:
+    """One request on its way from another language. dropped: names of what was left out, in order."""
+
+    def __init__(self, carries: Carries, takes: frozenset[str] = frozenset()) -> None:
+        self.carries = carries
+        self.takes = takes
+        self.dropped: list[str] = []
+
+    def messages(self, messages: Sequence[Message]) -> list[Message]:
+        """Raises Unsupported, naming the message, for what may not be left out."""
+        found: list[Message] = []
+        media: list[Part] = []  # of tool results, where they hold text alone: they follow the results as a message of the user
+        for position, message in enumerate(messages):
+            if media and message.role != "tool":
+                found.append(Message(role="user", content=tuple(media)))
+                media = []
+            found.append(self._message(message, f"messages[{position}]", media))
+        if media:
+            found.append(Message(role="user", content=tuple(media)))
+        return found
+
+    def tools(self, tools: Sequence[Tool]) -> list[Tool]:
+        for tool in tools:
+            self.dropped += [f"tools.{name}" for name in tool.extra]
+        return [replace(tool, extra={}, cache_control=self._cache(tool.cache_control, "tools")) for tool in tools]
+
+    def _message(self, message: Message, path: str, media: list[Part]) -> Message:
+        extra, refusal = self._extra(message)
+        content = message.content
+        if refusal is not None:
+            content = (*((Text(content),) if isinstance(content, str) else content or ()), Refusal(refusal))
+        if isinstance(content, tuple):
+            kept = [self._part(part, path) for part in content]
+            content = tuple(part for part in kept if part is not None)
+        if message.role == "tool" and not self.carries.result_media:
+            content = self._result(message, content, media)
+        calls = [replace(call, cache_control=self._cache(call.cache_control, "messages")) for call in message.calls]
+        if self.carries.lone_text and isinstance(content, tuple) and len(content) <= 1:
+            first = content[0] if content else Text("")
+            if type(first) is Text and first.cache_control is None:
+                content = first.text if content or not calls else None
+        failed = message.is_error if self.carries.failed else None
+        name = message.name if self.carries.names else None
+        return replace(message, content=content, calls=tuple(calls), extra=extra, is_error=failed, name=name)
+
+    def _extra(self, message: Message) -> tuple[dict[str, Raw], str | None]:
+        """What stays of the members that only the message's own language knows, and the refusal that may stand among them."""
+        rest = dict(message.extra)
+        if "function_call" in rest or "tool_calls" in rest or message.role == "function":
+            raise unsupported("`messages` has a call of a kind that only its own language has.", "messages")
+        said = decode_any(rest.pop("refusal", b"null"))
+        stays = {}
+        if message.role == "tool" and self.carries.result_cache and "cache_control" in rest:
+            stays["cache_control"] = rest.pop("cache_control")
+        self.dropped += [f"messages.{name}" for name in rest]
+        if message.name is not None and not self.carries.names:
+            self.dropped.append("messages.name")
+        return stays, said if isinstance(said, str) else None
+
+    def _part(self, part: Part, path: str) -> Part | None:
+        if isinstance(part, Text | Image | Document):
+            part = replace(part, cache_control=self._cache(part.cache_control, "messages"))
+        if isinstance(part, Text):
+            return self._text(part)
+        if isinstance(part, Image):
+            return self._image(part)
+        if isinstance(part, Document):
+            return self._document(part, path)
+        if isinstance(part, Thinking | RedactedThinking):
+            return self._thinking(part)
+        if isinstance(part, Refusal):
+            return part if self.carries.refusals else Text(part.text)
+        if isinstance(part, Opaque) and part.dialect != self.carries.language:
+            raise unsupported(f"`{path}` has a part of type {part.type!r}, which has no counterpart in the language of this backend.", path)
+        if isinstance(part, Audio) and not self.carries.audio:
+            raise unsupported(f"`{path}` has audio, which this backend does not take.", path)
+        return part
+
+    def _text(self, part: Text) -> Text:
+        if part.citations is None:
+            return part
+        self.dropped.append("messages.citations")
+        return replace(part, citations=None)
+
+    def _image(self, image: Image) -> Image:
+        if image.detail is None or self.carries.detail:
+            return image
+        if image.detail != "auto":
+            self.dropped.append("messages.image_url.detail")
+        return replace(image, detail=None)
+
+    def _thinking(self, part: Thinking | RedactedThinking) -> Part | None:
+        unsigned = isinstance(part, Thinking) and part.signature is None
+        if self.carries.thinking and self.carries.thinking not in self.takes:
+            self.dropped.append("messages.thinking")
+            return None
+        if unsigned and self.carries.unsigned and self.carries.unsigned not in self.takes:
+            self.dropped.append("messages.reasoning_content")  # without its signature it would be refused
+            return None
+        return part
+
+    def _document(self, document: Document, path: str) -> Part:
+        """Plain text becomes text where documents are files: every server takes it."""
+        if document.data is None and (document.url is None or not self.carries.document_url):
+            how = "id, which only the vendor that issued it knows" if document.url is None else "address, which this backend does not take"
+            raise unsupported(f"`{path}` names a document by its {how}; send its data.", path)
+        if document.data is None or document.media_type != "text/plain":
+            return replace(document, name=document.name or self.carries.document_name or None)
+        plain = base64_to_text(document.data)
+        if plain is None:
+            raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path)
+        if self.carries.text_documents:
+            return document
+        return Text(plain if document.name is None else f"{document.name}\n\n{plain}", document.cache_control)
+
+    def _cache(self, marker: Raw | None, where: str) -> Raw | None:
+        if marker is None or self.carries.cache_control or "cache_control" in self.takes:
+            return marker
+        self.dropped.append(f"{where}.cache_control")
+        return None
+
+    def _result(self, message: Message, content: str | tuple[Part, ...] | None, media: list[Part]) -> str | tuple[Part, ...]:
+        """A tool's result as text; its images and documents go to `media`."""
+        parts = (Text(content),) if isinstance(content, str) else content or ()
+        texts = [part for part in parts if isinstance(part, Text)]
+        others = [part for part in parts if not isinstance(part, Text)]
+        if others:
+            media += [Text(f"From the result of tool call {message.call_id}:"), *others]
+        if message.is_error and not self.carries.failed:
+            first = texts[0] if texts else Text("")
+            texts = [replace(first, text=_ERROR + first.text), *texts[1:]]
+        return tuple(texts) or (Text("(see the next message)") if others else Text(""),)
+
+
+# ---- fields -------------------------------------------------------------------------------------------------------------------------
+Reader = tuple[str, Callable[[Raw], Any]]  # a member of Parameters, and what makes its value of a field; None says nothing
+
+
+def read_parameters(request: Request, table: Mapping[str, Field], readers: Mapping[str, Sequence[Reader]]) -> Parameters:
+    """What `readers` make of the request's fields; of several for one member the first counts. Raises DecodeError."""
+    refused, dropped = without_counterpart(request, table)
+    found: dict[str, Any] = {}
+    for name, reads in readers.items():
+        raw = request.fields.get(name, NULL)
+        for member, read in reads if raw != NULL else ():
+            value = None if member in found else read(raw)
+            if value is not None:
+                found[member] = value
+    return Parameters(**found, refused=refused, dropped=dropped)
 
 
 def without_counterpart(request: Request, table: Mapping[str, Field]) -> tuple[dict[str, Raw], dict[str, Raw]]:
@@ -39,14 +218,9 @@ def without_counterpart(request: Request, table: Mapping[str, Field]) -> tuple[d
     dropped: dict[str, Raw] = {}
     for name, raw in request.fields.items():
         field = table.get(name)
-        if field is not None and field.abroad != "translated" and _says_something(raw, field):
+        if field is not None and field.abroad != "translated" and says_something(raw, field):
             (refused if field.abroad == "refused" else dropped)[name] = raw
     return refused, dropped
-
-
-def _says_something(raw: Raw, field: Field | None) -> bool:
-    value = _any(raw)
-    return value is not None and (field is None or field.default is None or value != field.default)
 
 
 def take_over(parameters: Parameters, known: Iterable[str] = ()) -> list[str]:
@@ -54,17 +228,3 @@ def take_over(parameters: Parameters, known: Iterable[str] = ()) -> list[str]:
     for name in parameters.refused.keys() - known:
         raise unsupported(f"`{name}` has no counterpart in the language of this backend; leave it out or use another route.", name)
     return [name for name in parameters.dropped if name not in known]
-
-
-def leave_out(fields: dict[str, Raw], quirks: Quirks, table: Mapping[str, Field]) -> tuple[str, ...]:
-    """Take from `fields` what the target cannot carry; the names of those that said something. Raises Unsupported for a refused one."""
-    dropped = []
-    for name in [name for name in fields if name in quirks.drop or name in quirks.refuse]:
-        if not _says_something(fields[name], table.get(name)):
-            del fields[name]
-            continue
-        if name in quirks.refuse:
-            raise unsupported(f"`{name}` with this value is not supported by this model; leave it out.", name)
-        del fields[name]
-        dropped.append(name)
-    return tuple(dropped)

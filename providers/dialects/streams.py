@@ -18,6 +18,16 @@ MAX_BAD_EVENTS = 16  # unreadable events of one stream that are left out before 
 PASS, LEAVE, USAGE, REWRITE, DONE = range(5)  # what becomes of an event's bytes; USAGE: into the frame's usage_wire
 
 
+def cost_comment(cost: str | None) -> bytes:
+    """What a stream says of its cost, in USD, before its end: clients skip comments."""
+    return b"" if cost is None else b": tollway-cost-usd " + cost.encode() + b"\n\n"
+
+
+def plain_event(event: Event) -> bytes:
+    """An event's data alone, without its other fields."""
+    return b"".join([b"data: " + line + b"\n" for line in (event.data or b"").split(b"\n")]) + b"\n"
+
+
 class Answer(Protocol):
     """What an answer has brought so far. carried: an event that carries something was given away. finished: every choice has ended."""
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from providers.dialects import DIALECTS, PLAIN, DecodeError
-from providers.dialects.anthropic_messages.content import Writer, encode_tools
+from providers.dialects.anthropic_messages.content import encode_messages, encode_tools
 from providers.errors import ContextTooLong, Rejected, Unauthorized, Unsupported
 from providers.types import Finished, Metered, ReasoningDelta, Request, Target, TextDelta, ToolCallDelta
 from tests.e2e.harness import Gateway, free_port, route, running
@@ -194,7 +194,7 @@ def test_recorded_messages_survive_the_neutral_model() -> None:
         if request is None:
             continue
         raw = record["request"]["json"]
-        written = Writer().messages(MESSAGES.messages(request))
+        written = encode_messages(MESSAGES.messages(request))
         assert json.loads(bytes(written["messages"])) == [normal(message) for message in raw["messages"]], record["id"]
         assert json.loads(bytes(written.get("system", b"null"))) == raw.get("system")
         own = [{**tool} for tool in raw.get("tools", []) if tool.get("type", "custom") == "custom"]

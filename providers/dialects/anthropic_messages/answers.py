@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 
 from providers.dialects.anthropic_messages import wire
-from providers.dialects.anthropic_messages.errors import stated_error
+from providers.dialects.anthropic_messages.content import NAME
 from providers.dialects.base import UNREADABLE
-from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader
+from providers.dialects.error_bodies import stated_error
+from providers.dialects.rawjson import decode_any, encode_json, text
+from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader, plain_event
+from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, Cut
 from providers.sse import Event as BlockEvent
-from providers.types import Event, Extra, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
-
-NAME = "anthropic_messages"
+from providers.types import Event, Extra, Finished, Frame, ReasoningDelta, Started, TextDelta, ToolCallDelta
 
 
 class _Open:
@@ -36,14 +37,14 @@ class _Open:
 class Answer:
     """Turns wire events into ours; the state of one answer."""
 
-    __slots__ = ("_calls", "_open", "_usage", "carried", "finished")
+    __slots__ = ("_calls", "_meter", "_open", "carried", "finished")
 
     def __init__(self) -> None:
         self.carried = False  # an event that carries something was given away
         self.finished = False
         self._open: dict[int, _Open] = {}
         self._calls = 0
-        self._usage: dict[str, Any] = {}
+        self._meter = Meter(wire.NESTING)
 
     def take(self, event: wire.StreamEvent, events: list[Event]) -> None:
         """Append the events of one wire event."""
@@ -62,21 +63,16 @@ class Answer:
             self.meter(event.usage, events)
 
     def start(self, message: wire.Message, events: list[Event]) -> None:
-        events.append(Started(_text(message.id), _text(message.model)))
+        events.append(Started(text(message.id), text(message.model)))
         self.meter(message.usage, events)
 
     def meter(self, usage: Any, events: list[Event]) -> None:
-        merged = wire.merge(self._usage, usage) if isinstance(usage, dict) else self._usage
-        if merged != self._usage:
-            self._usage = merged
-            known = wire.usage_from_wire(merged)
-            if known is not None:
-                events.append(Metered(known))
+        self._meter.take(usage, events)
 
     def finish(self, reason: Any, sequence: Any, events: list[Event]) -> None:
         if not self.finished:
             self.finished = self.carried = True
-            events.append(Finished(wire.STOPS.get(_text(reason), _text(reason)), 0, sequence if isinstance(sequence, str) else None))
+            events.append(Finished(wire.STOPS.get(text(reason), text(reason)), 0, sequence if isinstance(sequence, str) else None))
 
     def open(self, index: int, raw: bytes, events: list[Event]) -> None:
         """A block begins, in a whole answer with all that it has."""
@@ -84,18 +80,18 @@ class Answer:
         state = self._open[index] = _Open(block.type, raw)
         before = len(events)
         if block.type == "text":
-            self._say(_text(block.text), events)
+            self._say(text(block.text), events)
             events += [Extra(NAME, "citation", bytes(citation).decode()) for citation in block.citations or ()]
         elif block.type == "thinking":
             if block.thinking or block.signature:
-                events.append(ReasoningDelta(_text(block.thinking), 0, _text(block.signature) or None))
+                events.append(ReasoningDelta(text(block.thinking), 0, text(block.signature) or None))
         elif block.type == "redacted_thinking":
-            events.append(ReasoningDelta(redacted=_text(block.data)))
+            events.append(ReasoningDelta(redacted=text(block.data)))
         elif block.type == "tool_use":
             state.call, given = self._calls, bytes(block.input)
             self._calls += 1
             state.filled = given not in (b"", b"null", b"{}")
-            events.append(ToolCallDelta(state.call, given.decode() if state.filled else "", _text(block.id), _text(block.name)))
+            events.append(ToolCallDelta(state.call, given.decode() if state.filled else "", text(block.id), text(block.name)))
         self.carried = self.carried or len(events) > before
 
     def _say(self, text: str, events: list[Event]) -> None:
@@ -106,13 +102,13 @@ class Answer:
         before = len(events)
         kind = delta.type
         if kind == "text_delta":
-            self._say(_text(delta.text), events)
+            self._say(text(delta.text), events)
         elif kind == "input_json_delta":
-            self._input(self._open.get(index), _text(delta.partial_json), events)
+            self._input(self._open.get(index), text(delta.partial_json), events)
         elif kind == "thinking_delta" and delta.thinking:
-            events.append(ReasoningDelta(_text(delta.thinking)))
+            events.append(ReasoningDelta(text(delta.thinking)))
         elif kind == "signature_delta" and delta.signature:
-            events.append(ReasoningDelta(signature=_text(delta.signature)))
+            events.append(ReasoningDelta(signature=text(delta.signature)))
         elif kind == "citations_delta":
             events.append(Extra(NAME, "citation", bytes(delta.citation).decode()))
         self.carried = self.carried or len(events) > before
@@ -142,14 +138,10 @@ class Answer:
 def _whole(state: _Open) -> str:
     """A block with its input put together; as it began where the pieces are no JSON."""
     try:
-        given = wire.decode_any("".join(state.pieces)) if state.pieces else None
+        given = decode_any("".join(state.pieces)) if state.pieces else None
     except msgspec.DecodeError:
         given = None
-    return (state.raw if given is None else wire.encode_json({**wire.decode_any(state.raw), "input": given})).decode()
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    return (state.raw if given is None else encode_json({**decode_any(state.raw), "input": given})).decode()
 
 
 class StreamDecoder(StreamReader):
@@ -172,7 +164,7 @@ class StreamDecoder(StreamReader):
             raise stated_error(_readable(data))
         found = wire.decode_event(data)
         if found.type == "error":
-            raise stated_error(wire.decode_any(data))
+            raise stated_error(decode_any(data))
         self._answer.take(found, events)
         if found.type == "message_stop":
             return DONE
@@ -180,14 +172,12 @@ class StreamDecoder(StreamReader):
 
     def rewrite(self, event: BlockEvent, raw: bytes) -> bytes:
         """Under the name that its data has: this language's clients pass over events without one."""
-        data = event.data or b""
-        lines = [b"data: " + line + b"\n" for line in data.split(b"\n")]
-        return b"event: " + wire.decode_event(data).type.encode() + b"\n" + b"".join(lines) + b"\n"
+        return b"event: " + wire.decode_event(event.data or b"").type.encode() + b"\n" + plain_event(event)
 
 
 def _readable(data: bytes) -> Any:
     try:
-        return wire.decode_any(data)
+        return decode_any(data)
     except UNREADABLE:
         return None
 
@@ -198,7 +188,7 @@ def decode_answer(body: bytes) -> Frame:
     try:
         message = wire.decode_message(body)
         if message.type == "error" or message.error is not None:
-            raise stated_error(wire.decode_any(body))
+            raise stated_error(decode_any(body))
         if message.content is None:
             raise BadAnswer("the backend's answer has no content")
         answer = Answer()

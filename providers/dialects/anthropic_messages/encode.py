@@ -5,15 +5,19 @@ An answer written from events knows nothing of where they came from: other diale
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
 from msgspec import Raw
 
-from providers.dialects.anthropic_messages.answers import NAME
-from providers.dialects.anthropic_messages.wire import REASONS, decode_any, encode_json, usage_to_wire
-from providers.types import Event, Extra, Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
+from providers.dialects.anthropic_messages.content import NAME
+from providers.dialects.anthropic_messages.wire import REASONS, usage_to_wire
+from providers.dialects.collect import own_bytes
+from providers.dialects.rawjson import decode_any, encode_json
+from providers.dialects.sink import Sink
+from providers.dialects.streams import cost_comment
+from providers.types import Extra, Finished, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta, Usage
 
 _EMPTY: dict[str, dict[str, Any]] = {
     "text": {"type": "text", "text": ""},
@@ -22,107 +26,106 @@ _EMPTY: dict[str, dict[str, Any]] = {
 Step = tuple[str, int, dict[str, Any]]  # start | delta | stop, the block's index, the block or the delta
 
 
-class _Blocks:
+class _Blocks(Sink):
     """Events to the steps of an answer's blocks, which whole and streamed answers are both made of. Of several choices the first."""
 
-    def __init__(self, request: Request) -> None:
-        self.id = ""
-        self.model = request.model
+    def __init__(self, request: Request, answer_id: str) -> None:
+        super().__init__(request, answer_id)
         self.reason: str | None = None
         self.sequence: str | None = None
-        self.usage: Usage | None = None
         self._at = -1  # index of the newest block
         self._open = ""  # its kind, empty when it is over
         self._calls: dict[int, int] = {}  # call -> its block
 
-    def take(self, event: Event) -> Iterator[Step]:
-        if isinstance(event, Metered):
-            self.usage = event.usage
-        elif isinstance(event, Started):
-            self.id, self.model = event.id or self.id, event.model or self.model
-        elif not getattr(event, "choice", 0):
-            yield from self._content(event)
-
-    def _content(self, event: Event) -> Iterator[Step]:
-        if isinstance(event, TextDelta):
-            if event.text:
-                yield from self._piece("text", {"type": "text_delta", "text": event.text})
-        elif isinstance(event, ReasoningDelta):
-            yield from self._reasoning(event)
-        elif isinstance(event, ToolCallDelta):
-            yield from self._call(event)
-        elif isinstance(event, Extra) and event.dialect == NAME:
-            if event.kind == "block":
-                yield from self._whole(decode_any(event.raw))
-            else:
-                yield from self._piece("text", {"type": "citations_delta", "citation": Raw(event.raw.encode())})
-        elif isinstance(event, Finished) and self.reason is None:
-            self.reason = "stop_sequence" if event.sequence is not None else REASONS.get(event.reason, "end_turn")
-            self.sequence = event.sequence
-
-    def close(self) -> Iterator[Step]:
+    def close(self, out: list[Step]) -> None:
         if self._open:
             self._open = ""
-            yield "stop", self._at, {}
+            out.append(("stop", self._at, {}))
 
-    def _start(self, kind: str, block: dict[str, Any]) -> Iterator[Step]:
-        yield from self.close()
+    def _start(self, kind: str, block: dict[str, Any], out: list[Step]) -> None:
+        self.close(out)
         self._at += 1
         self._open = kind
-        yield "start", self._at, block
+        out.append(("start", self._at, block))
 
-    def _piece(self, kind: str, delta: dict[str, Any]) -> Iterator[Step]:
+    def _piece(self, kind: str, delta: dict[str, Any], out: list[Step]) -> None:
         if self._open != kind:
-            yield from self._start(kind, _EMPTY[kind])
-        yield "delta", self._at, delta
+            self._start(kind, _EMPTY[kind], out)
+        out.append(("delta", self._at, delta))
 
-    def _whole(self, block: dict[str, Any]) -> Iterator[Step]:
-        yield from self._start("whole", block)
-        yield from self.close()
+    def _whole(self, block: dict[str, Any], out: list[Step]) -> None:
+        self._start("whole", block, out)
+        self.close(out)
 
-    def _reasoning(self, event: ReasoningDelta) -> Iterator[Step]:
+    def text(self, event: TextDelta, out: list[Step]) -> None:
+        if event.text and not event.choice:
+            self._piece("text", {"type": "text_delta", "text": event.text}, out)
+
+    def think(self, event: ReasoningDelta, out: list[Step]) -> None:
+        if event.choice:
+            return
         if event.text:
-            yield from self._piece("thinking", {"type": "thinking_delta", "thinking": event.text})
+            self._piece("thinking", {"type": "thinking_delta", "thinking": event.text}, out)
         if event.signature is not None:
-            yield from self._piece("thinking", {"type": "signature_delta", "signature": event.signature})
-            yield from self.close()
+            self._piece("thinking", {"type": "signature_delta", "signature": event.signature}, out)
+            self.close(out)
         if event.redacted is not None:
-            yield from self._whole({"type": "redacted_thinking", "data": event.redacted})
+            self._whole({"type": "redacted_thinking", "data": event.redacted}, out)
 
-    def _call(self, event: ToolCallDelta) -> Iterator[Step]:
+    def call(self, event: ToolCallDelta, out: list[Step]) -> None:
+        if event.choice:
+            return
         if event.index not in self._calls:
-            name = event.name or ""
-            yield from self._start("call", {"type": "tool_use", "id": event.id or "toolu_" + uuid4().hex[:24], "name": name, "input": {}})
+            call_id = event.id or "toolu_" + uuid4().hex[:24]
+            self._start("call", {"type": "tool_use", "id": call_id, "name": event.name or "", "input": {}}, out)
             self._calls[event.index] = self._at
         if event.arguments.strip() or (event.arguments and self._open == "filled"):
             if self._calls[event.index] == self._at:
                 self._open = "filled"
-            yield "delta", self._calls[event.index], {"type": "input_json_delta", "partial_json": event.arguments}
+            out.append(("delta", self._calls[event.index], {"type": "input_json_delta", "partial_json": event.arguments}))
+
+    def extra(self, event: Extra, out: list[Step]) -> None:
+        if event.dialect == NAME and event.kind == "block":
+            self._whole(decode_any(event.raw), out)
+        elif event.dialect == NAME:
+            self._piece("text", {"type": "citations_delta", "citation": Raw(event.raw.encode())}, out)
+
+    def finish(self, event: Finished, out: list[Step]) -> None:
+        if self.reason is None and not event.choice:
+            self.reason = "stop_sequence" if event.sequence is not None else REASONS.get(event.reason, "end_turn")
+            self.sequence = event.sequence
 
 
 def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     """One JSON answer from everything that an attempt brought."""
-    if len(frames) == 1 and frames[0].whole and frames[0].dialect == NAME and frames[0].wire:
-        return frames[0].wire
-    made = _Blocks(request)
-    content: list[dict[str, Any]] = []
+    own = own_bytes(frames, NAME)
+    if own:
+        return own
+    made = _Blocks(request, "msg_" + uuid4().hex[:24])
+    steps: list[Step] = []
     for frame in frames:
         for event in frame.events:
-            for kind, index, value in made.take(event):
-                if kind == "start":
-                    content.append(dict(value))
-                elif kind == "delta":
-                    _add(content[index], value)
+            made.take(event, steps)
+    content: list[dict[str, Any]] = []
+    for kind, index, value in steps:
+        if kind == "start":
+            content.append(dict(value))
+        elif kind == "delta":
+            _add(content[index], value)
     for block in content:
         if isinstance(block.get("input"), str):
             block["input"] = Raw(block["input"].encode())
-    answer = {**_head(made, made.id or "msg_" + uuid4().hex[:24]), "content": content}
-    answer |= {"stop_reason": made.reason, "stop_sequence": made.sequence, "usage": usage_to_wire(made.usage or Usage())}
-    return encode_json(answer)
+    return encode_json(
+        {**_head(made), "content": content, "stop_reason": made.reason, "stop_sequence": made.sequence, "usage": _usage(made)}
+    )
 
 
-def _head(made: _Blocks, answer_id: str) -> dict[str, Any]:
-    return {"id": answer_id, "type": "message", "role": "assistant", "model": made.model}
+def _head(made: _Blocks) -> dict[str, Any]:
+    return {"id": made.id, "type": "message", "role": "assistant", "model": made.model}
+
+
+def _usage(made: _Blocks) -> dict[str, Any]:
+    return usage_to_wire(made.usage or Usage())
 
 
 def _add(block: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -138,16 +141,15 @@ def _add(block: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 class StreamEncoder:
-    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py). `answer_id` stands in where the backend gave none.
+    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py).
 
     Why it ended and the usage wait for the end: with some backends the usage comes after everything else.
     """
 
-    __slots__ = ("_begun", "_id", "_last", "_made", "_passed")
+    __slots__ = ("_begun", "_last", "_made", "_passed")
 
     def __init__(self, request: Request, answer_id: str) -> None:
-        self._id = "msg_" + answer_id
-        self._made = _Blocks(request)
+        self._made = _Blocks(request, "msg_" + answer_id)
         self._begun = False
         self._passed = False  # the backend's own events were sent
         self._last = b""  # the newest of them that tell of a block
@@ -158,38 +160,36 @@ class StreamEncoder:
             if b'"content_block_' in frame.wire:
                 self._last = frame.wire
             return frame.wire
-        out: list[bytes] = []
+        steps: list[Step] = []
         for event in frame.events:
-            steps = [*self._made.take(event)]
-            if steps:
-                self._begin(out)
-            out += [self._step(*step) for step in steps]
-        return b"".join(out)
+            self._made.take(event, steps)
+        return self._begin() + b"".join([_step(*step) for step in steps]) if steps else b""
 
-    def _begin(self, out: list[bytes]) -> None:
-        if not self._begun:
-            self._begun = True
-            usage = usage_to_wire(self._made.usage or Usage())
-            message = _head(self._made, self._made.id or self._id) | {"content": [], "stop_reason": None, "stop_sequence": None}
-            out.append(_event({"type": "message_start", "message": {**message, "usage": usage}}))
-
-    def _step(self, kind: str, index: int, value: dict[str, Any]) -> bytes:
-        member = {"start": {"content_block": value}, "delta": {"delta": value}, "stop": {}}[kind]
-        return _event({"type": "content_block_" + kind, "index": index, **member})
+    def _begin(self) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        message = _head(self._made) | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(self._made)}
+        return _event({"type": "message_start", "message": message})
 
     def end(self, cost: str | None) -> bytes:
         """The stop reason and usage where they are due, the cost as a comment, the end marker."""
-        out: list[bytes] = []
+        due = b""
         if not self._passed or self._made.reason is not None:  # or they came to no end of their own
-            if not self._passed:
-                self._begin(out)
             opened = _open_block(self._last)
-            out += [self._step("stop", opened, {})] if opened is not None else [self._step(*step) for step in self._made.close()]
+            steps: list[Step] = [] if opened is None else [("stop", opened, {})]
+            if opened is None:
+                self._made.close(steps)
             delta = {"stop_reason": self._made.reason, "stop_sequence": self._made.sequence}
-            out.append(_event({"type": "message_delta", "delta": delta, "usage": usage_to_wire(self._made.usage or Usage())}))
-        if cost is not None:
-            out.append(b": tollway-cost-usd " + cost.encode() + b"\n\n")
-        return b"".join([*out, _event({"type": "message_stop"})])
+            due = b"" if self._passed else self._begin()
+            due += b"".join([_step(*step) for step in steps])
+            due += _event({"type": "message_delta", "delta": delta, "usage": _usage(self._made)})
+        return due + cost_comment(cost) + _event({"type": "message_stop"})
+
+
+def _step(kind: str, index: int, value: dict[str, Any]) -> bytes:
+    member = {"start": {"content_block": value}, "delta": {"delta": value}, "stop": {}}[kind]
+    return _event({"type": "content_block_" + kind, "index": index, **member})
 
 
 def _open_block(events: bytes) -> int | None:

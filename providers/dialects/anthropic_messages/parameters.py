@@ -2,63 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from providers.dialects.anthropic_messages.fields import FIELDS
 from providers.dialects.base import DecodeError, Quirks
-from providers.dialects.crossing import take_over, unsupported, without_counterpart
+from providers.dialects.crossing import Reader, read_parameters, take_over
+from providers.dialects.functions import BUDGETS, budget_of, read_format
+from providers.dialects.quirks import unsupported
+from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object, encode_json
 from providers.types import Message, OutputFormat, Parameters, Reasoning, RedactedThinking, Request, Thinking, ToolChoice
 
-_any = msgspec.json.Decoder().decode
-_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_encode = msgspec.json.Encoder().encode
-_NULL = Raw(b"null")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
-_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
 _FORMS = {"adaptive", "adaptive_only", "always"}  # of Quirks.thinking: those that take an effort
 _EFFORTS = {"minimal": "low"}  # a word that this language does not have
-_OBJECTS = ("tool_choice", "thinking", "output_config", "metadata")
 MIN_BUDGET = 1024  # thinking tokens; the vendor's own minimum, and what is left to the answer at least
+
+
+def _tool_choice(raw: Raw) -> ToolChoice | None:
+    choice = decode_any(raw)
+    if choice and choice.get("type") not in list(_CHOICES):  # by equality: what stands there may not be a text
+        raise DecodeError('`tool_choice.type` must be "auto", "any", "tool" or "none".', param="tool_choice.type")
+    return ToolChoice(_CHOICES[choice["type"]], choice.get("name")) if choice else None
+
+
+def _parallel(raw: Raw) -> bool | None:
+    one = decode_any(raw).get("disable_parallel_tool_use")
+    return None if one is None else not one
+
+
+def _output_format(raw: Raw) -> OutputFormat | None:
+    members = decode_object(raw)
+    if members and decode_any(members.get("type", NULL)) != "json_schema":
+        raise DecodeError("`output_config.format` must have the type json_schema and a `schema`.", param="output_config.format")
+    return read_format(members, "output_config.format") if members else None
+
+
+def _format_of(raw: Raw) -> OutputFormat | None:
+    found = decode_object(raw).get("format", NULL)
+    return None if found == NULL else _output_format(found)
+
+
+READERS: Mapping[str, tuple[Reader, ...]] = {
+    "top_p": (("top_p", decode_any),),
+    "top_k": (("top_k", decode_any),),
+    "stop_sequences": (("stop", lambda raw: tuple(decode_any(raw))),),
+    "tool_choice": (("tool_choice", _tool_choice), ("parallel_calls", _parallel)),
+    "output_config": (("output_format", _format_of),),
+    "output_format": (("output_format", _output_format),),
+    "metadata": (("user", lambda raw: decode_any(raw).get("user_id")),),
+}
 
 
 def decode_parameters(request: Request) -> Parameters:
     """Raises DecodeError naming the field that is wrong."""
-    value = {name: _any(request.fields[name]) or {} for name in _OBJECTS if name in request.fields}
-    choice, metadata = value.get("tool_choice", {}), dict(value.get("metadata", {}))
-    refused, dropped = without_counterpart(request, FIELDS)
-    user = metadata.pop("user_id", None)
-    if metadata:
+    found = read_parameters(request, FIELDS, READERS)
+    thinking, config, metadata = (decode_any(request.fields.get(name, NULL)) or {} for name in ("thinking", "output_config", "metadata"))
+    dropped = dict(found.dropped)
+    if set(metadata) - {"user_id"}:
         dropped["metadata"] = request.fields["metadata"]
-    if value.get("thinking", {}).get("display") is not None:
+    if thinking.get("display") is not None:
         dropped["thinking.display"] = request.fields["thinking"]
-    if choice and choice.get("type") not in list(_CHOICES):  # by equality: what stands there may not be a text
-        raise DecodeError('`tool_choice.type` must be "auto", "any", "tool" or "none".', param="tool_choice.type")
-    config = _object(request.fields.get("output_config", Raw(b"{}"))) if value.get("output_config") else {}
-    return Parameters(
-        top_p=_any(request.fields.get("top_p", _NULL)),
-        top_k=_any(request.fields.get("top_k", _NULL)),
-        stop=tuple(_any(request.fields.get("stop_sequences", _NULL)) or ()),
-        tool_choice=ToolChoice(_CHOICES[choice["type"]], choice.get("name")) if choice else None,
-        parallel_calls=None if "disable_parallel_tool_use" not in choice else not choice["disable_parallel_tool_use"],
-        output_format=_output_format(config.get("format", request.fields.get("output_format", _NULL))),
-        reasoning=_reasoning(value.get("thinking", {}), value.get("output_config", {}).get("effort")),
-        user=user,
-        refused=refused,
-        dropped=dropped,
-    )
-
-
-def _output_format(raw: Raw) -> OutputFormat | None:
-    members = {} if raw == _NULL else _object(raw)
-    schema = members.get("schema")
-    if not members:
-        return None
-    if schema is None or _any(members.get("type", _NULL)) != "json_schema":
-        raise DecodeError("`output_config.format` must have the type json_schema and a `schema`.", param="output_config.format")
-    return OutputFormat(schema=schema.copy())
+    return replace(found, reasoning=_reasoning(thinking, config.get("effort")), dropped=dropped)
 
 
 def _reasoning(thinking: dict[str, Any], effort: str | None) -> Reasoning | None:
@@ -98,7 +106,7 @@ def encode_parameters(request: Request, parameters: Parameters, limit: int, quir
         dropped += [name for name, value in sampling.items() if value is not None and value != 1]
         sampling = {}
     found |= {**sampling, "tool_choice": choice, "output_config": config or None}
-    return {name: value if isinstance(value, Raw) else Raw(_encode(value)) for name, value in found.items() if value is not None}, dropped
+    return as_fields(found), dropped
 
 
 def _write_choice(parameters: Parameters) -> dict[str, Any] | None:
@@ -120,7 +128,7 @@ def _write_reasoning(request: Request, parameters: Parameters, limit: int, quirk
         return None
     if "adaptive_thinking" in quirks.takes or quirks.thinking in _FORMS:
         return {"type": "adaptive"}
-    return _budget(wanted.budget_tokens or _BUDGETS.get(wanted.effort or "medium", _BUDGETS["medium"]), limit)
+    return _budget(budget_of(wanted), limit)
 
 
 def _budget(wanted: int, limit: int) -> dict[str, Any] | None:
@@ -131,27 +139,26 @@ def _budget(wanted: int, limit: int) -> dict[str, Any] | None:
 
 def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[str, ...]:
     """The client's own `thinking` in the form that the model knows, changed in `fields`; the names of what was lost on the way."""
-    asked = _any(fields["thinking"])
+    asked = decode_any(fields["thinking"])
     kind = asked.get("type") if isinstance(asked, dict) else None
+    config = decode_any(fields.get("output_config", NULL)) or {}
     if kind == "adaptive" and form == "budget":
-        effort = _any(fields.get("output_config", _NULL)) or {}
-        written = _budget(_BUDGETS.get(effort.get("effort") or "high", _BUDGETS["high"]), limit or 0)
+        written = _budget(BUDGETS.get(config.get("effort") or "high", BUDGETS["high"]), limit or 0)
         if written is None:
             del fields["thinking"]
             return ("thinking",)
-        fields["thinking"] = Raw(_encode(written))
+        fields["thinking"] = Raw(encode_json(written))
         return ()
     if kind == "disabled" and form == "always":
         del fields["thinking"]
         return ("thinking",)
     if kind != "enabled" or form not in ("adaptive_only", "always"):
         return ()
-    fields["thinking"] = Raw(_encode({"type": "adaptive", **{name: asked[name] for name in ("display",) if name in asked}}))
-    config = _any(fields.get("output_config", _NULL)) or {}
+    fields["thinking"] = Raw(encode_json({"type": "adaptive", **{name: asked[name] for name in ("display",) if name in asked}}))
     budget = asked.get("budget_tokens")
     if "effort" not in config and type(budget) is int:
-        effort = next((word for word in ("low", "medium", "high") if budget <= _BUDGETS[word]), "max")
-        fields["output_config"] = Raw(_encode({**_object(fields.get("output_config", Raw(b"{}"))), "effort": effort}))
+        effort = next((word for word in ("low", "medium", "high") if budget <= BUDGETS[word]), "max")
+        fields["output_config"] = Raw(encode_json({**decode_object(fields.get("output_config", b"{}")), "effort": effort}))
     return ("thinking.budget_tokens",)
 
 

@@ -8,178 +8,89 @@ from __future__ import annotations
 
 from typing import Any
 
+from providers.dialects import thinking
 from providers.dialects.base import UNREADABLE
+from providers.dialects.calls import ChoiceState
+from providers.dialects.error_bodies import stated_error
 from providers.dialects.openai_chat import wire
-from providers.dialects.openai_chat.errors import stated_error
-from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader
+from providers.dialects.openai_chat.content import NAME
+from providers.dialects.rawjson import decode_any, encode_json, number, text, text_or_json
+from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader, plain_event
+from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, ServerFailed
-from providers.sse import Event as Block_Event
-from providers.types import Event, Finished, Frame, Metered, ReasoningDelta, Started, TextDelta, ToolCallDelta
+from providers.sse import Event as BlockEvent
+from providers.types import Event, Finished, Frame, Metered, Started, TextDelta
 
-NAME = "openai_chat"
 EMPTY_DELTAS = (None, wire.Delta(), wire.Delta(content=""))
-
-
-class _Choice:
-    """What one choice has brought so far."""
-
-    __slots__ = ("by_index", "finished", "ids")
-
-    def __init__(self) -> None:
-        self.finished = False
-        self.ids: list[str] = []  # of the calls, by our index
-        self.by_index: dict[int | None, int] = {}  # the vendor's index -> ours
 
 
 class Answer:
     """Turns chunks into events; the state of one answer."""
 
-    __slots__ = ("_cost", "_usage", "carried", "choices", "started")
+    __slots__ = ("_meter", "carried", "choices", "started")
 
     def __init__(self) -> None:
         self.started = False
         self.carried = False  # an event that carries something was given away
-        self.choices: dict[int, _Choice] = {}
-        self._usage: dict[str, Any] = {}
-        self._cost: Any = None
+        self.choices: dict[int, ChoiceState] = {}
+        self._meter = Meter(wire.NESTING)
 
     @property
     def finished(self) -> bool:
         return bool(self.choices) and all(choice.finished for choice in self.choices.values())
 
-    def take(self, chunk: wire.StreamChunk | wire.Chunk, events: list[Event]) -> None:
+    def take(self, chunk: wire.StreamChunk, events: list[Event]) -> None:
         """Append the events of one chunk. A usage that states nothing new is left out."""
         if not self.started and (chunk.id or chunk.model or chunk.choices):
             self.started = True
-            events.append(Started(_text(chunk.id), _text(chunk.model), _number(chunk.created) or 0))
+            events.append(Started(text(chunk.id), text(chunk.model), number(chunk.created) or 0))
+        if chunk.cost is not None:
+            self._meter.cost = chunk.cost
         for choice in chunk.choices or ():
             body = choice.delta or (choice.message if type(choice) is wire.Choice else None)
-            number = _number(choice.index) or 0
-            state = self.choices.get(number)
+            place = number(choice.index) or 0
+            state = self.choices.get(place)
             if state is None:
-                state = self.choices[number] = _Choice()
+                state = self.choices[place] = ChoiceState(place)
             if body is not None:
-                self._body(body, state, number, choice.logprobs, events)
+                self._body(body, state, place, choice.logprobs, events)
             if choice.finish_reason:
-                self._finish(_text(choice.finish_reason), state, number, events)
+                self._finish(text(choice.finish_reason), state, place, events)
             if choice.usage is not None:
-                self._meter(choice.usage, events)
-        if chunk.cost is not None:
-            self._cost = chunk.cost
+                self._meter.take(choice.usage, events)
         if chunk.usage is not None:
-            self._meter(chunk.usage, events)
+            self._meter.take(chunk.usage, events)
         elif chunk.x_groq is not None and chunk.x_groq.usage is not None:
-            self._meter(chunk.x_groq.usage, events)
+            self._meter.take(chunk.x_groq.usage, events)
 
-    def _body(self, body: wire.Delta, state: _Choice, number: int, logprobs: Any, events: list[Event]) -> None:
+    def _body(self, body: wire.Delta, state: ChoiceState, place: int, logprobs: Any, events: list[Event]) -> None:
         before = len(events)
         if body.reasoning_content or body.reasoning or body.reasoning_details:
-            _reasoning(body, number, events)
+            thinking.thought(body.reasoning_content or body.reasoning, body.reasoning_details, place, events)
         content = body.content
-        if content.__class__ is str:
+        if content.__class__ is str or (content is None and logprobs is not None):
             if content or logprobs is not None:
-                events.append(TextDelta(content, number, None if logprobs is None else wire.encode_json(logprobs).decode()))
+                events.append(TextDelta(content or "", place, None if logprobs is None else encode_json(logprobs).decode()))
         elif content is not None:
-            _parts(content, number, events)
-        elif logprobs is not None:
-            events.append(TextDelta("", number, wire.encode_json(logprobs).decode()))
+            thinking.parts(content, place, events)
         if body.refusal:
-            events.append(TextDelta(_text(body.refusal), number, refusal=True))
+            events.append(TextDelta(text(body.refusal), place, refusal=True))
         for piece in body.tool_calls or ():
-            _call(piece, state, number, events)
-        if body.function_call is not None and (body.function_call.name or body.function_call.arguments):
-            _legacy_call(body.function_call, state, number, events)
+            called = piece.function or wire.Function()
+            state.piece(number(piece.index), text(piece.id), text(called.name), text_or_json(called.arguments), events)
+        function = body.function_call
+        if function is not None and (function.name or function.arguments):
+            state.only(text(function.name), text(function.arguments), events)
         if len(events) > before:
             self.carried = True
 
-    def _finish(self, reason: str, state: _Choice, number: int, events: list[Event]) -> None:
+    def _finish(self, reason: str, state: ChoiceState, place: int, events: list[Event]) -> None:
         if state.finished:
             return  # some servers finish twice, the second time beside the usage
         if reason == "error":
             raise ServerFailed("the backend ended its answer with an error that it did not explain")
         state.finished = self.carried = True
-        events.append(Finished(wire.FINISH.get(reason, reason), number))
-
-    def _meter(self, usage: Any, events: list[Event]) -> None:
-        if not isinstance(usage, dict):
-            return
-        merged = wire.merge(self._usage, usage)
-        if merged == self._usage and self._cost is None:
-            return
-        self._usage = merged
-        known = wire.usage_from_wire(merged, self._cost)
-        if known is not None:
-            events.append(Metered(known))
-
-
-def _number(value: Any) -> int | None:
-    """A place or an instant; None for what is neither, and for one that no encoder could write again."""
-    return value if type(value) is int and 0 <= value < 1 << 53 else None
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-def _parts(content: Any, choice: int, events: list[Event]) -> None:
-    """Content as typed parts, or as one object."""
-    for part in content if isinstance(content, list) else [content]:
-        if not isinstance(part, dict):
-            continue
-        text = part.get("text")
-        if part.get("type") == "thinking":
-            inner = part.get("thinking")
-            pieces = inner if isinstance(inner, list) else [{"text": inner}]
-            text = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
-            signature = part.get("signature")
-            if text or signature:
-                events.append(ReasoningDelta(text, choice, _text(signature) or None))
-        elif isinstance(text, str) and text:
-            events.append(TextDelta(text, choice))
-
-
-def _reasoning(body: wire.Delta, choice: int, events: list[Event]) -> None:
-    """One text, though servers repeat it under several names; signatures and encrypted pieces stand in the details alone."""
-    text = body.reasoning_content or body.reasoning
-    details = body.reasoning_details
-    text = text if isinstance(text, str) else ""
-    signature = redacted = None
-    for detail in details if isinstance(details, list) else ():
-        if not isinstance(detail, dict):
-            continue
-        if detail.get("type") == "reasoning.encrypted":
-            redacted = (redacted or "") + _text(detail.get("data"))
-        signature = detail.get("signature") or signature
-        if not body.reasoning_content and not body.reasoning:
-            text += _text(detail.get("text") or detail.get("summary"))
-    if text or signature or redacted:
-        events.append(ReasoningDelta(text, choice, _text(signature) or None, redacted))
-
-
-def _call(piece: wire.ToolPiece, state: _Choice, choice: int, events: list[Event]) -> None:
-    """A tool call or a piece of one. Ours count from 0; a new id with a name at a known index is a new call."""
-    function = piece.function
-    name = _text(function.name) if function is not None else ""
-    arguments = function.arguments if function is not None else None
-    text = _text(arguments) if arguments is None or isinstance(arguments, str) else wire.encode_json(arguments).decode()
-    call_id = _text(piece.id)
-    key = _number(piece.index)
-    known = state.by_index.get(key)
-    # without any index, every piece with a name is a call of its own
-    if known is not None and not (name and (key is None or (call_id and state.ids[known] != call_id))):
-        if text:
-            events.append(ToolCallDelta(known, text, choice=choice))
-        return
-    known = state.by_index[key] = len(state.ids)
-    state.ids.append(call_id)
-    events.append(ToolCallDelta(known, text, call_id or None, name or None, choice))
-
-
-def _legacy_call(function: wire.Function, state: _Choice, choice: int, events: list[Event]) -> None:
-    name = _text(function.name)
-    events.append(ToolCallDelta(0, _text(function.arguments), None, name or None, choice))
-    if not state.ids:
-        state.ids.append("")
+        events.append(Finished(wire.FINISH.get(reason, reason), place))
 
 
 class StreamDecoder(StreamReader):
@@ -192,7 +103,7 @@ class StreamDecoder(StreamReader):
         self._answer = Answer()
         super().__init__(self._answer)
 
-    def read(self, event: Block_Event, events: list[Event]) -> int:
+    def read(self, event: BlockEvent, events: list[Event]) -> int:
         data = event.data or b""
         if data == b"[DONE]":
             return DONE
@@ -206,18 +117,16 @@ class StreamDecoder(StreamReader):
             for choice in chunk.choices or ():
                 choice.finish_reason = None
             self._answer.take(chunk, events)  # what came with the error was generated all the same
-            raise stated_error(wire.decode_any(data))
+            raise stated_error(decode_any(data))
         before = len(events)
         self._answer.take(chunk, events)
         if chunk.usage is not None and _usage_alone(chunk, events[before:]):
             return USAGE
         return PASS if event.plain else REWRITE
 
-    def rewrite(self, event: Block_Event, raw: bytes) -> bytes:
+    def rewrite(self, event: BlockEvent, raw: bytes) -> bytes:
         """Its own bytes, or its data alone where they had fields that a client should not get."""
-        if event.plain:
-            return raw[event.start : event.end]
-        return b"".join([b"data: " + line + b"\n" for line in (event.data or b"").split(b"\n")]) + b"\n"
+        return raw[event.start : event.end] if event.plain else plain_event(event)
 
 
 def _usage_alone(chunk: wire.StreamChunk, events: list[Event]) -> bool:
@@ -236,16 +145,14 @@ def decode_answer(body: bytes) -> Frame:
     except UNREADABLE as fault:
         raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     if answer.error is not None:
-        raise stated_error(wire.decode_any(body))
+        raise stated_error(decode_any(body))
     if not answer.choices:
         raise BadAnswer("the backend's answer has no choices")
     events: list[Event] = []
-    state = Answer()
     for position, choice in enumerate(answer.choices):
         choice.delta = None if choice.message is not None else choice.delta
-        if _number(choice.index) is None:
-            choice.index = position
+        choice.index = position if number(choice.index) is None else choice.index
         for index, call in enumerate((choice.message or wire.Delta()).tool_calls or ()):
             call.index = index  # a whole answer has no pieces: each entry is a call
-    state.take(answer, events)
+    Answer().take(answer, events)
     return Frame(events=events, wire=body, dialect=NAME, whole=True)

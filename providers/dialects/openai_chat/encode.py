@@ -10,132 +10,22 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 from msgspec import Raw
 
+from providers.dialects import collect
+from providers.dialects.openai_chat.content import NAME
 from providers.dialects.openai_chat.wire import usage_to_wire
-from providers.types import Event, Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
+from providers.dialects.rawjson import encode_json
+from providers.dialects.sink import Sink
+from providers.dialects.streams import cost_comment
+from providers.dialects.thinking import detail_of
+from providers.types import Finished, Frame, ReasoningDelta, RedactedThinking, Request, Started, TextDelta, Thinking, ToolCallDelta
 
-NAME = "openai_chat"
 DONE = b"data: [DONE]\n\n"
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-
-
-class _Collected:
-    """One choice of a whole answer, put together from events."""
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.reasoning: list[str] = []
-        self.refusal: list[str] = []
-        self.details: list[dict[str, Any]] = []
-        self.block: list[str] = []  # of the reasoning that its signature will end
-        self.calls: dict[int, dict[str, Any]] = {}
-        self.logprobs: dict[str, Any] | None = None
-        self.reason: str | None = None
-
-    def text_delta(self, event: TextDelta) -> None:
-        (self.refusal if event.refusal else self.text).append(event.text)
-        if event.logprobs is not None:
-            more = msgspec.json.decode(event.logprobs, type=dict[str, Any])
-            if self.logprobs is None:
-                self.logprobs = more
-                return
-            for name, value in more.items():
-                before = self.logprobs.get(name)
-                if isinstance(before, list) and isinstance(value, list):
-                    before.extend(value)
-                elif value is not None:
-                    self.logprobs[name] = value
-
-    def reasoning_delta(self, event: ReasoningDelta) -> None:
-        if event.text:
-            self.reasoning.append(event.text)
-            self.block.append(event.text)
-        self.details.extend(_details(event, "".join(self.block)))
-        if event.signature is not None:
-            self.block.clear()
-
-    def call_delta(self, event: ToolCallDelta) -> None:
-        call = self.calls.setdefault(event.index, {"id": None, "name": None, "arguments": []})
-        call["id"] = event.id or call["id"]
-        call["name"] = event.name or call["name"]
-        call["arguments"].append(event.arguments)
-
-    def choice(self, number: int, legacy: bool) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(self.text) if self.text else None}
-        message["refusal"] = "".join(self.refusal) if self.refusal else None
-        if self.reasoning:
-            message["reasoning_content"] = "".join(self.reasoning)
-        if self.details:
-            message["reasoning_details"] = self.details
-        calls = [self.calls[index] for index in sorted(self.calls)]
-        reason = self.reason
-        if calls and legacy:
-            message["function_call"] = _function(calls[0])
-            reason = "function_call" if reason == "tool_calls" else reason
-        elif calls:
-            message["tool_calls"] = [{"id": call["id"] or _call_id(), "type": "function", "function": _function(call)} for call in calls]
-        return {"index": number, "message": message, "logprobs": self.logprobs, "finish_reason": reason}
-
-
-def _function(call: dict[str, Any]) -> dict[str, Any]:
-    return {"name": call["name"] or "", "arguments": "".join(call["arguments"]).strip() or "{}"}
 
 
 def _call_id() -> str:
     return "call_" + uuid4().hex[:24]
-
-
-def _details(event: ReasoningDelta, text: str = "") -> list[dict[str, Any]]:
-    """Signatures and encrypted reasoning, as servers of this language write them. `text`: what was signed, in a whole answer."""
-    found: list[dict[str, Any]] = []
-    if event.signature is not None:
-        found.append({"type": "reasoning.text", "text": text, "signature": event.signature})
-    if event.redacted is not None:
-        found.append({"type": "reasoning.encrypted", "data": event.redacted})
-    return found
-
-
-def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
-    """One JSON answer from everything that an attempt brought."""
-    if len(frames) == 1 and frames[0].whole and frames[0].dialect == NAME and frames[0].wire:
-        return frames[0].wire
-    started: Started | None = None
-    usage: Usage | None = None
-    choices: dict[int, _Collected] = {}
-    for frame in frames:
-        for event in frame.events:
-            if isinstance(event, Started):
-                started = started or event
-            elif isinstance(event, Metered):
-                usage = event.usage
-            elif isinstance(event, TextDelta | ReasoningDelta | ToolCallDelta | Finished):
-                _collect(choices.setdefault(event.choice, _Collected()), event)
-    legacy = _legacy(request)
-    answer: dict[str, Any] = {
-        "id": (started.id if started else "") or "chatcmpl-" + uuid4().hex,
-        "object": "chat.completion",
-        "created": (started.created if started else 0) or int(time.time()),
-        "model": (started.model if started else "") or request.model,
-        "choices": [choices[number].choice(number, legacy) for number in sorted(choices)],
-    }
-    if usage is not None:
-        answer["usage"] = usage_to_wire(usage)
-    return _encode(answer)
-
-
-def _collect(choice: _Collected, event: Event) -> None:
-    if isinstance(event, TextDelta):
-        choice.text_delta(event)
-    elif isinstance(event, ReasoningDelta):
-        choice.reasoning_delta(event)
-    elif isinstance(event, ToolCallDelta):
-        choice.call_delta(event)
-    elif isinstance(event, Finished):
-        choice.reason = choice.reason or event.reason
 
 
 def _legacy(request: Request) -> bool:
@@ -143,62 +33,86 @@ def _legacy(request: Request) -> bool:
     return "functions" in request.fields and "tools" not in request.fields
 
 
-class StreamEncoder:
-    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py). `answer_id` stands in where the backend gave none."""
+def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
+    """One JSON answer from everything that an attempt brought."""
+    own = collect.own_bytes(frames, NAME)
+    if own:
+        return own
+    made = collect.Answer(frames, request)
+    legacy = _legacy(request)
+    answer: dict[str, Any] = {
+        "id": made.id or "chatcmpl-" + uuid4().hex,
+        "object": "chat.completion",
+        "created": made.created or int(time.time()),
+        "model": made.model,
+        "choices": [_choice(number, choice, legacy) for number, choice in made.choices],
+    }
+    if made.usage is not None:
+        answer["usage"] = usage_to_wire(made.usage)
+    return encode_json(answer)
 
-    __slots__ = ("_called", "_finished", "_head", "_legacy", "_opened", "_usage", "id", "include_usage", "model")
+
+def _choice(number: int, choice: collect.Choice, legacy: bool) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": choice.refusal}
+    if choice.reasoning:
+        message["reasoning_content"] = choice.reasoning
+    if choice.thoughts:
+        message["reasoning_details"] = [detail_of(part) for part in choice.thoughts]
+    functions = [{"name": call.name, "arguments": call.arguments} for call in choice.calls]
+    reason = choice.reason
+    if functions and legacy:
+        message["function_call"] = functions[0]
+        reason = "function_call" if reason == "tool_calls" else reason
+    elif functions:
+        ids = [call.id or _call_id() for call in choice.calls]
+        message["tool_calls"] = [{"id": i, "type": "function", "function": f} for i, f in zip(ids, functions, strict=True)]
+    return {"index": number, "message": message, "logprobs": choice.logprobs, "finish_reason": reason}
+
+
+class StreamEncoder(Sink):
+    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py)."""
+
+    __slots__ = ("_called", "_finished", "_head", "_legacy", "_opened", "include_usage")
 
     def __init__(self, request: Request, answer_id: str) -> None:
-        self.id = "chatcmpl-" + answer_id
-        self.model = request.model
+        super().__init__(request, "chatcmpl-" + answer_id)
         self.include_usage = request.include_usage
         self._legacy = _legacy(request)
         self._head = b""
         self._opened: set[int] = set()  # choices whose role was said
         self._called: dict[tuple[int, int], bool] = {}  # calls that were begun -> whether arguments came
         self._finished: set[int] = set()
-        self._usage: Usage | None = None
 
     def encode(self, frame: Frame) -> bytes:
         if frame.dialect == NAME and not frame.whole and (frame.wire or frame.usage_wire):
             return frame.wire + frame.usage_wire if self.include_usage else frame.wire
-        if not frame.events:
-            return b""
         out: list[bytes] = []
         for event in frame.events:
-            self._event(event, out)
+            self.take(event, out)
         return b"".join(out)
 
-    def _event(self, event: Event, out: list[bytes]) -> None:
-        if isinstance(event, TextDelta):
-            self._delta(event.choice, {"refusal" if event.refusal else "content": event.text}, out, event.logprobs)
-        elif isinstance(event, ToolCallDelta):
-            self._call(event, out)
-        elif isinstance(event, ReasoningDelta):
-            delta: dict[str, Any] = {"reasoning_content": event.text} if event.text else {}
-            details = _details(event)
-            if details:
-                delta["reasoning_details"] = details
-            self._delta(event.choice, delta, out)
-        elif isinstance(event, Finished):
-            self._finish(event, out)
-        elif isinstance(event, Metered):
-            self._usage = event.usage
-        elif isinstance(event, Started):
-            self.id = event.id or self.id
-            self.model = event.model or self.model
-            self._begin(event.created)
+    def begin(self, event: Started, out: list[bytes]) -> None:
+        self._begin(event.created)
+
+    def text(self, event: TextDelta, out: list[bytes]) -> None:
+        self._delta(event.choice, {"refusal" if event.refusal else "content": event.text}, out, event.logprobs)
+
+    def think(self, event: ReasoningDelta, out: list[bytes]) -> None:
+        delta: dict[str, Any] = {"reasoning_content": event.text} if event.text else {}
+        details = [] if event.signature is None else [detail_of(Thinking("", event.signature))]
+        details += [] if event.redacted is None else [detail_of(RedactedThinking(event.redacted))]
+        self._delta(event.choice, {**delta, "reasoning_details": details} if details else delta, out)
 
     def _begin(self, created: int) -> None:
         head = {"id": self.id, "object": "chat.completion.chunk", "created": created or int(time.time()), "model": self.model}
-        self._head = b"data: " + _encode(head)[:-1]
+        self._head = b"data: " + encode_json(head)[:-1]
 
     def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         if not self._head:
             self._begin(0)
-        body = b',"choices":' + _encode(choices)
+        body = b',"choices":' + encode_json(choices)
         if self.include_usage:
-            body += b',"usage":' + _encode(usage)
+            body += b',"usage":' + encode_json(usage)
         return self._head + body + b"}\n\n"
 
     def _delta(self, choice: int, delta: dict[str, Any], out: list[bytes], logprobs: str | None = None) -> None:
@@ -211,28 +125,24 @@ class StreamEncoder:
             chunk["logprobs"] = Raw(logprobs.encode())
         out.append(self._chunk([chunk]))
 
-    def _call(self, event: ToolCallDelta, out: list[bytes]) -> None:
+    def call(self, event: ToolCallDelta, out: list[bytes]) -> None:
         key = (event.choice, event.index)
         begun = key in self._called
         self._called[key] = self._called.get(key, False) or bool(event.arguments.strip())
         function: dict[str, Any] = {"arguments": event.arguments} if begun else {"name": event.name or "", "arguments": event.arguments}
-        if self._legacy:
-            self._delta(event.choice, {"function_call": function}, out)
-            return
-        call: dict[str, Any] = {"index": event.index}
-        if not begun:
-            call |= {"id": event.id or _call_id(), "type": "function"}
-        self._delta(event.choice, {"tool_calls": [call | {"function": function}]}, out)
+        named = {} if begun else {"id": event.id or _call_id(), "type": "function"}
+        self._piece(event.choice, {"index": event.index, **named, "function": function}, out)
 
-    def _finish(self, event: Finished, out: list[bytes]) -> None:
+    def _piece(self, choice: int, call: dict[str, Any], out: list[bytes]) -> None:
+        self._delta(choice, {"function_call": call["function"]} if self._legacy else {"tool_calls": [call]}, out)
+
+    def finish(self, event: Finished, out: list[bytes]) -> None:
         if event.choice in self._finished:
             return
         self._finished.add(event.choice)
         for (choice, index), filled in self._called.items():
             if choice == event.choice and not filled:  # a call without arguments: what the client gets must parse
-                function = {"arguments": "{}"}
-                delta = {"function_call": function} if self._legacy else {"tool_calls": [{"index": index, "function": function}]}
-                self._delta(choice, delta, out)
+                self._piece(choice, {"index": index, "function": {"arguments": "{}"}}, out)
         reason = "function_call" if self._legacy and event.reason == "tool_calls" else event.reason
         if event.choice not in self._opened:
             self._delta(event.choice, {"content": ""}, out)
@@ -240,5 +150,5 @@ class StreamEncoder:
 
     def end(self, cost: str | None) -> bytes:
         """The usage chunk where one is due, the cost as a comment, the end marker."""
-        usage = self._chunk([], usage_to_wire(self._usage)) if self.include_usage and self._usage is not None else b""
-        return usage + (b"" if cost is None else b": tollway-cost-usd " + cost.encode() + b"\n\n") + DONE
+        usage = self._chunk([], usage_to_wire(self.usage)) if self.include_usage and self.usage is not None else b""
+        return usage + cost_comment(cost) + DONE

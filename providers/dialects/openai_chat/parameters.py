@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import DecodeError, Quirks
-from providers.dialects.crossing import take_over, without_counterpart
+from providers.dialects.crossing import Reader, read_parameters, take_over
+from providers.dialects.functions import effort_of, read_format
 from providers.dialects.openai_chat.fields import FIELDS
+from providers.dialects.rawjson import NULL, OBJECT, as_fields, decode_any, decode_object, first_byte, written
 from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolChoice
 
-_any = msgspec.json.Decoder().decode
-_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_encode = msgspec.json.Encoder().encode
-_NULL = Raw(b"null")
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
-EFFORT_BUDGETS = (("low", 2048), ("medium", 8192))  # thinking tokens up to which an effort stands for a budget; beyond them "high"
 
-
-def decode_parameters(request: Request) -> Parameters:
-    """Raises DecodeError naming the field that is wrong."""
-    fields = request.fields
-    values: dict[str, Any] = {
-        name: _any(fields[name]) for name in ("top_p", "stop", "parallel_tool_calls", "reasoning_effort") if name in fields
-    }
-    stop, effort = values.get("stop"), values.get("reasoning_effort")
-    users = (_any(fields.get(name, _NULL)) for name in ("user", "safety_identifier"))
-    refused, dropped = without_counterpart(request, FIELDS)
-    return Parameters(
-        top_p=values.get("top_p"),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
-        tool_choice=_tool_choice(fields.get("tool_choice", _NULL)),
-        parallel_calls=values.get("parallel_tool_calls"),
-        output_format=_output_format(fields.get("response_format", _NULL)),
-        reasoning=None if effort is None else Reasoning(effort=effort, named="reasoning_effort"),
-        user=next((user for user in users if user is not None), None),
-        refused=refused,
-        dropped=dropped,
-    )
-
-
-def _tool_choice(raw: Raw) -> ToolChoice | None:
-    value = _any(raw)
-    if value is None:
-        return None
+def _tool_choice(raw: Raw) -> ToolChoice:
+    value = decode_any(raw)
     if value in ("auto", "none", "required"):
         return ToolChoice(value)
     function = value.get("function") if isinstance(value, dict) else None
@@ -56,20 +27,34 @@ def _tool_choice(raw: Raw) -> ToolChoice | None:
 
 
 def _output_format(raw: Raw) -> OutputFormat | None:
-    if raw == _NULL:
-        return None
-    members = _object(raw)
-    kind = _any(members.get("type", _NULL))
-    if kind == "json_object":
-        return OutputFormat()
+    members = decode_object(raw)
+    kind = decode_any(members.get("type", NULL))
     if kind != "json_schema":
-        return None
-    inner = members.get("json_schema", _NULL)
-    schema = _object(inner).get("schema") if memoryview(inner)[0] == 0x7B else None
-    if schema is None:
-        raise DecodeError("`response_format.json_schema.schema` is missing: send a JSON schema.", param="response_format")
-    rest = _any(inner)
-    return OutputFormat(schema=schema.copy(), name=rest.get("name"), description=rest.get("description"), strict=rest.get("strict"))
+        return OutputFormat() if kind == "json_object" else None
+    inner = members.get("json_schema", NULL)
+    return read_format(decode_object(inner) if first_byte(inner) == OBJECT else {}, "response_format.json_schema")
+
+
+def _stop(raw: Raw) -> tuple[str, ...]:
+    value = decode_any(raw)
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+READERS: Mapping[str, tuple[Reader, ...]] = {
+    "top_p": (("top_p", decode_any),),
+    "stop": (("stop", _stop),),
+    "tool_choice": (("tool_choice", _tool_choice),),
+    "parallel_tool_calls": (("parallel_calls", decode_any),),
+    "response_format": (("output_format", _output_format),),
+    "reasoning_effort": (("reasoning", lambda raw: Reasoning(effort=decode_any(raw), named="reasoning_effort")),),
+    "user": (("user", decode_any),),
+    "safety_identifier": (("user", decode_any),),
+}
+
+
+def decode_parameters(request: Request) -> Parameters:
+    """Raises DecodeError naming the field that is wrong."""
+    return read_parameters(request, FIELDS, READERS)
 
 
 def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) -> tuple[dict[str, Raw], list[str]]:
@@ -77,46 +62,36 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
     known = FIELDS.keys() if request.dialect.startswith("openai_") else frozenset()  # elsewhere an equal name has another meaning
     dropped = take_over(parameters, known)
     found: dict[str, Any] = {name: raw for name, raw in {**parameters.refused, **parameters.dropped}.items() if name in known}
-    found |= {"max_tokens": request.max_tokens, "temperature": request.temperature, "top_p": parameters.top_p, "user": parameters.user}
-    found["n"] = request.n if request.n != 1 else None
-    found["stream"] = request.stream or None
-    found["stop"] = list(parameters.stop) or None
-    choice = parameters.tool_choice
-    if choice is not None:
-        found["tool_choice"] = choice.mode if choice.name is None else {"type": "function", "function": {"name": choice.name}}
-    if request.decoded_tools:
-        found["parallel_tool_calls"] = parameters.parallel_calls
-    if parameters.output_format is not None:
-        found["response_format"] = _write_format(parameters.output_format)
-    if parameters.top_k is not None:
-        if "top_k" in quirks.takes:
-            found["top_k"] = parameters.top_k
-        else:
-            dropped.append("top_k")
-    reasoning = parameters.reasoning
+    choice, wanted, reasoning = parameters.tool_choice, parameters.output_format, parameters.reasoning
+    found |= {
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": parameters.top_p,
+        "user": parameters.user,
+        "n": request.n if request.n != 1 else None,
+        "stream": request.stream or None,
+        "stop": list(parameters.stop) or None,
+        "tool_choice": None if choice is None else _write_choice(choice),
+        "parallel_tool_calls": parameters.parallel_calls if request.decoded_tools else None,
+        "response_format": None if wanted is None else _write_format(wanted),
+    }
+    where_taken: dict[str, tuple[str, Any]] = {"top_k": ("top_k", parameters.top_k)}  # our name -> the client's, the value
     if reasoning is not None and reasoning.effort != "none":
-        if "reasoning_effort" in quirks.takes:
-            found["reasoning_effort"] = _effort(reasoning, quirks.efforts)
-        else:
-            dropped.append(reasoning.named)
-    return {name: value if isinstance(value, Raw) else Raw(_encode(value)) for name, value in found.items() if value is not None}, dropped
+        where_taken["reasoning_effort"] = (reasoning.named, effort_of(reasoning, quirks.efforts))
+    for name, (named, value) in where_taken.items():
+        if name in quirks.takes:
+            found[name] = value
+        elif value is not None:
+            dropped.append(named)
+    return as_fields(found), dropped
+
+
+def _write_choice(choice: ToolChoice) -> Any:
+    return choice.mode if choice.name is None else {"type": "function", "function": {"name": choice.name}}
 
 
 def _write_format(wanted: OutputFormat) -> dict[str, Any]:
     if wanted.schema is None:
         return {"type": "json_object"}
     inner = {"name": wanted.name or "answer", "description": wanted.description, "schema": wanted.schema, "strict": wanted.strict}
-    return {"type": "json_schema", "json_schema": {name: value for name, value in inner.items() if value is not None}}
-
-
-def _effort(reasoning: Reasoning, known: tuple[str, ...]) -> str:
-    """The word for it; of the words that the target knows the nearest below, else the least."""
-    effort = reasoning.effort
-    if effort is None:
-        budget = reasoning.budget_tokens
-        effort = "medium" if budget is None else next((word for word, most in EFFORT_BUDGETS if budget <= most), "high")
-    effort = "xhigh" if effort == "max" else effort
-    if not known or effort in known or effort not in EFFORTS:
-        return effort
-    below = [word for word in known if word != "none" and EFFORTS.index(word) <= EFFORTS.index(effort)]
-    return below[-1] if below else next(word for word in known if word != "none")
+    return {"type": "json_schema", "json_schema": written(inner)}

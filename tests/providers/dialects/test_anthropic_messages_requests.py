@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from providers.dialects import DIALECTS, PLAIN, DecodeError, Quirks, to_neutral
-from providers.dialects.anthropic_messages.requests import DEFAULT_MAX_TOKENS, decode_count, decode_request, encode_request, messages
+from providers.dialects.anthropic_messages.requests import DEFAULT_MAX_TOKENS, decode_count, decode_request, encode_request
 from providers.errors import Unsupported
 from providers.types import Call, Image, Message, OutputFormat, Parameters, Reasoning, Request, Target, Text, Thinking, Tool, ToolChoice
 
@@ -44,7 +44,7 @@ def test_missing_fields_are_named(missing: str):
 
 def test_counting_needs_no_limit():
     request = decode_count(json.dumps({"model": "m", "messages": HI, "system": "Be kind."}).encode())
-    assert request.max_tokens is None and len(messages(request)) == 2
+    assert request.max_tokens is None and len(DIALECTS["anthropic_messages"].messages(request)) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 
 from gateway.catalog import Price
 from gateway.money.pricing import cost
-from providers.dialects.anthropic_messages.wire import REASONS, STOPS, merge, usage_from_wire, usage_to_wire
+from providers.dialects.anthropic_messages.wire import NESTING, REASONS, STOPS, usage_to_wire
 from providers.dialects.openai_chat.wire import usage_to_wire as chat_usage
+from providers.dialects.usage import disjoint, merge
 from providers.types import Usage
 
 USD = 10**9  # nano
+
+
+def usage_from_wire(wire: dict[str, Any]) -> Usage | None:
+    return disjoint(wire, NESTING)
+
+
 CLAUDE = Price(
     id="m-claude",
     input=3 * USD,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from providers.dialects.classify import MAX_MESSAGE, Stated, classify
-from providers.dialects.openai_chat.errors import http_error
+from providers.dialects.error_bodies import http_error
 from providers.errors import ContextTooLong, ProviderError, Rejected
 from providers.signers import conceal
 

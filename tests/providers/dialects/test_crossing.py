@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from providers.dialects import DIALECTS, Quirks, to_neutral
+from providers.dialects import DIALECTS, to_neutral
 from providers.dialects.body import Field
-from providers.dialects.crossing import leave_out, take_over, unsupported, without_counterpart
+from providers.dialects.crossing import take_over, without_counterpart
 from providers.errors import Rejected, Unsupported
 from providers.types import Parameters, Request
 
@@ -35,21 +35,6 @@ def test_what_may_not_be_dropped_is_refused_by_name():
         take_over(parameters)
     assert refused.value.param == "must" and not refused.value.sent
     assert take_over(parameters, frozenset({"must", "may"})) == ["other"]
-
-
-def test_quirks_leave_out_what_says_something_and_name_it():
-    fields = {"same": Raw(b"1"), "may": Raw(b"3"), "must": Raw(b"0")}
-    assert leave_out(fields, Quirks(drop=frozenset({"may", "must"})), TABLE) == ("may",)
-    assert fields == {"same": Raw(b"1")}
-    with pytest.raises(Unsupported):
-        leave_out({"may": Raw(b"3")}, Quirks(refuse=frozenset({"may"})), TABLE)
-    kept = {"may": Raw(b"{}")}
-    assert leave_out(kept, Quirks(refuse=frozenset({"may"})), TABLE) == () and kept == {}
-
-
-def test_unsupported_costs_nothing():
-    error = unsupported("no", "field")
-    assert (error.sent, error.elsewhere, error.param, error.status) == (False, True, "field", 400)
 
 
 def test_a_request_that_its_own_language_cannot_read_is_rejected_unsent():

@@ -1,4 +1,4 @@
-"""Messages of other languages on their way into chat completions, and thinking in its details."""
+"""Messages of other languages on their way into chat completions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import Raw
 
-from providers.dialects.openai_chat.content import decode_messages, encode_messages, encode_tools
-from providers.dialects.openai_chat.crossing import Crossing, details_of, reasoning_of
+from providers.dialects.crossing import Crossing
+from providers.dialects.openai_chat.content import CARRIES, encode_messages, encode_tools
 from providers.errors import Unsupported
 from providers.types import Call, Document, Image, Message, Opaque, Part, RedactedThinking, Text, Thinking, Tool
 
@@ -21,8 +19,8 @@ ALL = frozenset({"cache_control", "reasoning_details"})
 
 
 def written(*messages: Message, takes: frozenset[str] = frozenset()) -> tuple[list[Any], list[str]]:
-    crossing = Crossing(takes)
-    return json.loads(bytes(encode_messages(messages, crossing))), crossing.dropped
+    crossing = Crossing(CARRIES, takes)
+    return json.loads(bytes(encode_messages(crossing.messages(messages)))), crossing.dropped
 
 
 def test_what_a_target_does_not_take_is_left_out_and_named():
@@ -104,61 +102,6 @@ def test_parts_without_a_counterpart_are_refused_by_message(part: Part):
 
 def test_tools():
     tool = Tool(name="f", cache_control=CACHE, extra={"defer_loading": Raw(b"true")})
-    crossing = Crossing(frozenset())
-    assert json.loads(bytes(encode_tools([tool], crossing))) == [{"type": "function", "function": {"name": "f"}}]
+    crossing = Crossing(CARRIES)
+    assert json.loads(bytes(encode_tools(crossing.tools([tool])))) == [{"type": "function", "function": {"name": "f"}}]
     assert crossing.dropped == ["tools.defer_loading", "tools.cache_control"]
-
-
-# ---- thinking -----------------------------------------------------------------------------------------------------------------------
-def read(**members: Any) -> tuple[tuple[Part, ...], set[str]]:
-    raw = {name: Raw(json.dumps(value).encode()) for name, value in members.items()}
-    return reasoning_of(raw, "path"), set(raw)
-
-
-SIGNED = {"type": "reasoning.text", "text": "", "signature": "s"}
-
-
-@pytest.mark.parametrize(
-    ("members", "parts", "left"),
-    [
-        ({}, (), set()),
-        ({"reasoning_content": "hm"}, (Thinking("hm"),), set()),
-        ({"reasoning_content": "hm", "reasoning_details": [SIGNED]}, (Thinking("hm", "s"),), set()),
-        ({"reasoning_content": "hm", "reasoning_details": [{**SIGNED, "text": "hm"}]}, (Thinking("hm", "s"),), set()),
-        (
-            {"reasoning": "hm", "reasoning_details": [{**SIGNED, "text": "hm", "format": "anthropic-claude-v1"}]},
-            (Thinking("hm", "s"),),
-            set(),
-        ),
-        ({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, (RedactedThinking("x"),), set()),
-        ({"reasoning_content": "hm", "reasoning_details": [SIGNED, SIGNED]}, (Thinking("hm"),), {"reasoning_details"}),
-        (
-            {
-                "reasoning_content": "hm",
-                "reasoning_details": [{"type": "reasoning.encrypted", "data": "x", "format": "openai-responses-v1"}],
-            },
-            (Thinking("hm"),),
-            {"reasoning_details"},
-        ),
-        (
-            {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x", "format": None, "id": "rs_1", "index": 0}]},
-            (),
-            {"reasoning_details"},
-        ),
-        ({"reasoning_details": [{"type": "reasoning.summary", "summary": "x"}]}, (), {"reasoning_details"}),
-    ],
-)
-def test_thinking_of_an_earlier_turn(members: dict[str, Any], parts: tuple[Part, ...], left: set[str]):
-    assert read(**members) == (parts, left)
-
-
-words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
-thoughts = st.lists(st.builds(Thinking, words, words) | st.builds(RedactedThinking, words), min_size=1, max_size=3)
-
-
-@given(thoughts)
-def test_signed_thinking_survives_the_wire(parts):
-    raw = {name: Raw(json.dumps(value).encode()) for name, value in details_of(parts).items()}
-    assert reasoning_of(raw, "path") == tuple(parts) and raw == {}
-    message = Message(role="assistant", content=(*parts, Text("a"), Text("b")))
-    assert decode_messages(encode_messages([message])) == (message,)

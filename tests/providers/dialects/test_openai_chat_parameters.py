@@ -59,7 +59,7 @@ def test_to_the_neutral_model(members: dict[str, Any], expected: Parameters):
     [
         ({"tool_choice": "news"}, "tool_choice"),
         ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
-        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
     ],
 )
 def test_what_cannot_pass_is_named(members: dict[str, Any], param: str):

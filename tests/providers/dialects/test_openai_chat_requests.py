@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.dialects import PLAIN, DecodeError, Quirks
-from providers.dialects.openai_chat.requests import decode_request, encode_request, messages, tools
+from providers.dialects import DIALECTS, PLAIN, DecodeError, Quirks
+from providers.dialects.openai_chat.requests import decode_request, encode_request
 from providers.errors import Unsupported
 from providers.types import Message, Request, Target, Tool
+
+CHAT = DIALECTS["openai_chat"]
 
 HI = [{"role": "user", "content": "hi"}]
 TARGET = Target(backend="b", model="upstream-model")
@@ -87,7 +89,7 @@ def test_what_only_this_language_knows_is_unknown_to_others():
 
 def test_null_content_null_calls_and_developer_role_are_taken():
     request = asked(messages=[{"role": "developer", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": None}, *HI])
-    assert [message.content for message in messages(request)] == ["x", None, "hi"]
+    assert [message.content for message in CHAT.messages(request)] == ["x", None, "hi"]
 
 
 def test_prompt_bytes_bound_the_text_and_leave_media_out():
@@ -104,10 +106,10 @@ def test_prompt_bytes_bound_the_text_and_leave_media_out():
 def test_tools_decode_on_demand():
     schema = {"type": "object", "properties": {"api_key": {"type": "string"}}}
     request = asked(tools=[{"type": "function", "function": {"name": "f", "parameters": schema, "strict": True}}, {"type": "web_search"}])
-    (tool,) = tools(request)
+    (tool,) = CHAT.tools(request)
     assert (tool.name, tool.description, tool.strict, json.loads(bytes(tool.parameters))) == ("f", None, True, schema)
-    assert tools(request) is tools(request)
-    assert messages(request) is messages(request)
+    assert CHAT.tools(request) is CHAT.tools(request)
+    assert CHAT.messages(request) is CHAT.messages(request)
 
 
 # ---- to a target --------------------------------------------------------------------------------------------------------------------

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.dialects.openai_chat.wire import decode_chunk, merge, usage_from_wire, usage_to_wire
+from providers.dialects.openai_chat.wire import NESTING, decode_chunk, usage_to_wire
+from providers.dialects.usage import disjoint
 from providers.types import Usage
+
+
+def usage_from_wire(wire: Any, cost: Any = None) -> Usage | None:
+    return disjoint(wire, NESTING, cost)
 
 
 def counts(prompt: int, completion: int, **others: object) -> dict[str, object]:
@@ -119,11 +125,6 @@ def test_a_cost_beside_the_usage():
     found = usage_from_wire(counts(1, 1), {"usd": Decimal("0.5"), "diem": 1})
     assert found is not None
     assert found.stated_nanousd == 500_000_000
-
-
-def test_merge_keeps_the_last_that_is_not_null():
-    first = {"a": 1, "b": 2, "d": {"x": 1, "y": None}}
-    assert merge(first, {"a": 3, "b": None, "c": 0, "d": {"y": 5}}) == {"a": 3, "b": 2, "c": 0, "d": {"x": 1, "y": 5}}
 
 
 few = st.integers(0, 10_000)

@@ -1,4 +1,4 @@
-"""Messages made acceptable to one target: roles that it knows, one leading system message, ids of tool calls in its form.
+"""Messages of the chat form made acceptable to one target: roles that it knows, one leading system message, ids of tool calls in its form.
 
 Works on the members as bytes: what need not change stays as it came, and messages that need nothing are not looked into.
 """
@@ -9,17 +9,13 @@ import hashlib
 import re
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from providers.dialects.base import Quirks
+from providers.dialects.rawjson import NULL, decode_any, decode_objects, encode_json
 
 Members = dict[str, Raw]
 
-_list = msgspec.json.Decoder(list[dict[str, Raw]]).decode
-_any = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
-_NULL = Raw(b"null")
 _SYSTEM = (b'"system"', b'"developer"')
 _LEADING = 20  # bytes: a role this near to the beginning is the first message's own
 _NINE = re.compile(r"[A-Za-z0-9]{9}")
@@ -36,7 +32,7 @@ def adapt(raw: Raw, quirks: Quirks) -> Raw:
     calls = bool(quirks.call_ids) and b'"tool_call' in data
     if not (roles or late or calls):
         return raw
-    messages = _list(raw)
+    messages = decode_objects(raw)
     if late:
         messages = _system_first(messages)
     if roles:
@@ -44,11 +40,11 @@ def adapt(raw: Raw, quirks: Quirks) -> Raw:
     if calls:
         for message in messages:
             _other_ids(message)
-    return Raw(_encode(messages))
+    return Raw(encode_json(messages))
 
 
 def _other_roles(messages: list[Members], quirks: Quirks) -> None:
-    roles = {_encode(old): Raw(_encode(new)) for old, new in quirks.roles.items()}
+    roles = {encode_json(old): Raw(encode_json(new)) for old, new in quirks.roles.items()}
     for message in messages:
         role = roles.get(bytes(message["role"]))
         if role is not None:
@@ -60,12 +56,12 @@ def _system_first(messages: list[Members]) -> list[Members]:
     found = [message for message in messages if bytes(message["role"]) in _SYSTEM]
     if not found or (len(found) == 1 and found[0] is messages[0]):
         return messages
-    contents = [_any(message.get("content", _NULL)) for message in found]
+    contents = [decode_any(message.get("content", NULL)) for message in found]
     if all(isinstance(content, str) for content in contents):
         merged: Any = "\n\n".join(contents)
     else:
         merged = [part for content in contents for part in _parts(content)]
-    lead = {**found[0], "content": Raw(_encode(merged))}
+    lead = {**found[0], "content": Raw(encode_json(merged))}
     return [lead, *(message for message in messages if not any(message is one for one in found))]
 
 
@@ -76,20 +72,20 @@ def _parts(content: Any) -> list[Any]:
 
 
 def _other_ids(message: Members) -> None:
-    call_id, calls = message.get("tool_call_id", _NULL), message.get("tool_calls", _NULL)
-    if call_id != _NULL:
+    call_id, calls = message.get("tool_call_id", NULL), message.get("tool_calls", NULL)
+    if call_id != NULL:
         message["tool_call_id"] = _nine(call_id)
-    if calls != _NULL:
-        listed = _list(calls)
+    if calls != NULL:
+        listed = decode_objects(calls)
         for call in listed:
             if "id" in call:
                 call["id"] = _nine(call["id"])
-        message["tool_calls"] = Raw(_encode(listed))
+        message["tool_calls"] = Raw(encode_json(listed))
 
 
 def _nine(raw: Raw) -> Raw:
     """The id itself where it has the form, else always the same one for the same id."""
-    value = _any(raw)
+    value = decode_any(raw)
     if not isinstance(value, str) or _NINE.fullmatch(value):
         return raw
     number = int.from_bytes(hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -97,4 +93,4 @@ def _nine(raw: Raw) -> Raw:
     for _ in range(9):
         number, place = divmod(number, len(_LETTERS))
         letters.append(_LETTERS[place])
-    return Raw(_encode("".join(letters)))
+    return Raw(encode_json("".join(letters)))

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Raw
 
+from providers.dialects.adapt import adapt
 from providers.dialects.base import PLAIN, Quirks
-from providers.dialects.openai_chat.adapt import adapt
 
 STRICT = Quirks(system_first=True)
 NINE = Quirks(call_ids="nine")

@@ -1,0 +1,64 @@
+"""Tools, output formats and reasoning as every language has them: the same few members under the language's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec import Raw
+
+from providers.dialects.base import DecodeError
+from providers.dialects.rawjson import NULL, copied, decode_any, kept, optional, string, written
+from providers.types import OutputFormat, Reasoning, Tool
+
+# Thinking tokens that an effort stands for. The other way, a budget is the first effort of WORDS whose tokens hold it, else "high".
+BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
+WORDS = ("low", "medium")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+
+
+def read_tool(members: Mapping[str, Raw], path: str, schema: str, cache: Raw | None, known: Collection[str] | None = None) -> Tool:
+    """A function. schema: the member with its JSON schema. known: members that do not go into `extra`, None: there is none.
+
+    Raises DecodeError naming what is wrong.
+    """
+    rest = dict(members)
+    strict = decode_any(rest.get("strict", NULL))
+    return Tool(
+        name=string(rest.get("name", NULL), f"{path}.name"),
+        description=optional(rest, "description", path),
+        parameters=copied(rest, schema),
+        strict=strict if isinstance(strict, bool) else None,
+        cache_control=cache,
+        extra={} if known is None else kept(rest, {"name", "description", "strict", schema, *known}),
+    )
+
+
+def write_tool(tool: Tool, schema: str) -> dict[str, Any]:
+    return written({"name": tool.name, "description": tool.description, schema: tool.parameters, "strict": tool.strict})
+
+
+def read_format(members: Mapping[str, Raw], path: str) -> OutputFormat:
+    """A JSON schema with its name. Raises DecodeError where there is none."""
+    schema = copied(members, "schema")
+    if schema is None:
+        raise DecodeError(f"`{path}.schema` is missing: send a JSON schema.", param=path)
+    rest = {name: decode_any(members.get(name, NULL)) for name in ("name", "description", "strict")}
+    return OutputFormat(schema=schema, **rest)
+
+
+def effort_of(reasoning: Reasoning, known: tuple[str, ...] = ()) -> str:
+    """In OpenAI's words; of those that the target knows the nearest below, else the least."""
+    effort, budget = reasoning.effort, reasoning.budget_tokens
+    if effort is None:
+        effort = "medium" if budget is None else next((word for word in WORDS if budget <= BUDGETS[word]), "high")
+    effort = "xhigh" if effort == "max" else effort
+    if not known or effort in known or effort not in EFFORTS:
+        return effort
+    below = [word for word in known if word != "none" and EFFORTS.index(word) <= EFFORTS.index(effort)]
+    return below[-1] if below else next(word for word in known if word != "none")
+
+
+def budget_of(reasoning: Reasoning) -> int:
+    """In thinking tokens."""
+    return reasoning.budget_tokens or BUDGETS.get(reasoning.effort or "medium", BUDGETS["medium"])

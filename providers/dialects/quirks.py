@@ -1,0 +1,54 @@
+"""What a target's own data changes in a body that is ready otherwise: fields left out or refused, other names for them, the limit.
+
+Works on any language's fields; knows none, and no vendor: everything comes as `Quirks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Raw
+
+from providers.dialects.base import Quirks
+from providers.dialects.body import Field, says_something
+from providers.dialects.rawjson import NULL, encode_json, name_as_json
+from providers.errors import Unsupported
+from providers.types import Request, Target
+
+
+def unsupported(message: str, param: str) -> Unsupported:
+    """Found before anything was sent: another backend may carry it."""
+    return Unsupported(message, sent=False, param=param)
+
+
+def leave_out(fields: dict[str, Raw], quirks: Quirks, table: Mapping[str, Field]) -> tuple[str, ...]:
+    """Take from `fields` what the target cannot carry; the names of those that said something. Raises Unsupported for a refused one."""
+    dropped = []
+    for name in [name for name in fields if name in quirks.drop or name in quirks.refuse]:
+        if says_something(fields[name], table.get(name)):
+            if name in quirks.refuse:
+                raise unsupported(f"`{name}` with this value is not supported by this model; leave it out.", name)
+            dropped.append(name)
+        del fields[name]
+    return tuple(dropped)
+
+
+def for_target(fields: dict[str, Raw], request: Request, target: Target, quirks: Quirks, table: Mapping[str, Field]) -> bytes:
+    """The body of `fields`, and what is dropped added to `request.dropped`. Raises Unsupported."""
+    fields["model"] = name_as_json(target.model)
+    if quirks.drop or quirks.refuse:
+        request.dropped += leave_out(fields, quirks, table)
+    for old, new in quirks.names.items():
+        if old in fields:
+            fields[new] = fields.pop(old)
+    return encode_json(fields)
+
+
+def set_limit(fields: dict[str, Raw], limit: int, names: Sequence[str], wanted: str) -> None:
+    """The limit of the answer under the name that the target knows; empty: under that which the client used, or the first."""
+    given = next((name for name in names if fields.get(name, NULL) != NULL), names[0])
+    name = wanted or given
+    for other in names:
+        if other != name:
+            fields.pop(other, None)
+    fields[name] = Raw(str(limit).encode())
