@@ -50,7 +50,11 @@ from providers.types import Provider
 
 log = structlog.get_logger("tollway.app")
 RETIRE_POLL_S = 1.0
-SURFACES = {"/v1/chat/completions": "openai_chat", "/v1/messages": "anthropic_messages"}  # path -> dialect it is served with
+SURFACES = {  # path -> dialect it is served with
+    "/v1/chat/completions": "openai_chat",
+    "/v1/messages": "anthropic_messages",
+    "/v1/embeddings": "openai_embeddings",
+}
 COUNTING = {"/v1/messages/count_tokens": "anthropic_messages"}
 
 

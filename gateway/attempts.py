@@ -296,12 +296,15 @@ def _cut_off(x: Exchange) -> Frame:
 def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
     """What an attempt used: the vendor's word, else what was sent and received, counted here and flagged."""
     meter = attempt.meter
-    if not attempt.dispatched or (error is not None and (error.answered or not error.sent)):
-        return NOTHING
     stated = meter.usage
+    if not attempt.dispatched or (error is not None and (error.answered or not error.sent) and stated is None):
+        return NOTHING
     if stated is not None and meter.finished:
         return stated
     received = tokens.count_output(meter.text, meter.pieces, attempt.backend.model)
+    if stated is not None and x.request.inputs and error is not None and error.sent and not error.answered:
+        asked = tokens.count_input_now(x.request, attempt.backend.model)  # cut within one of several calls: all of it may be billed
+        return replace(stated, input=max(stated.input, asked), estimated=True, stated_nanousd=None)
     if stated is not None:  # cut: the running total is the vendor's, but may lag behind what came
         missing = received - stated.completion_tokens
         return stated if missing <= 0 else replace(stated, output=stated.output + missing, estimated=True, stated_nanousd=None)

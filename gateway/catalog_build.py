@@ -12,7 +12,7 @@ from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.money.pricing import parse_price
 from gateway.settings import BackendSettings, RouteSettings, Settings, TraitSettings
 from providers.dialects import Quirks
-from providers.models import family_of, fitted
+from providers.models import Family, family_of, fitted
 from providers.vendors import VENDORS, Vendor, located
 
 
@@ -50,6 +50,11 @@ def vendor_of(one: BackendSettings) -> Vendor:
     return replace(vendor, quirks=quirks)
 
 
+def _context(one: BackendSettings, family: Family, vendor: Vendor) -> int | None:
+    """Of one prompt and its answer; a request for embeddings has many prompts, so nothing is known of their sum."""
+    return None if vendor.dialect == "openai_embeddings" else one.context_tokens or family.context_tokens
+
+
 def _with_traits(quirks: Quirks, own: TraitSettings) -> Quirks:
     """What a backend's own entry says of its model, over what is known of the model's family."""
     take = frozenset(own.take)
@@ -81,7 +86,7 @@ def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> B
         price=price,
         capabilities=vendor.capabilities if one.capabilities is None else frozenset(one.capabilities),
         refuses=vendor.quirks.refuse,
-        context_tokens=one.context_tokens or family.context_tokens,
+        context_tokens=_context(one, family, vendor),
         max_output_tokens=one.max_output_tokens or family.max_output_tokens,
         token_factor=one.token_factor if one.token_factor is not None else (1.0 if one.vendor == "openai" else 1.5),
         parallel=one.parallel,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from gateway import limiter
 from gateway.attempts import CUT, Attempts
 from gateway.auth import Principal
+from gateway.cache import vectors
 from gateway.cache.flights import Flights, Subscription
 from gateway.cache.response import Policy, Recorder, key, policy
 from gateway.cache.store import Store
@@ -116,6 +117,11 @@ class Pipeline:
         if self.limits.active:
             await limiter.admit(self.limits, x)
         rules = policy(x.request, x.route, _text(headers.get(b"cache-control"))) if self.caching else Policy()
+        if x.request.inputs and (rules.read or rules.write):
+            async with aclosing(self._embedded(x, rules)) as frames:
+                async for frame in frames:
+                    yield frame
+            return
         name = key(x.request, x.principal.team_id, x.route.name, x.principal.models) if rules.read or rules.write else None
         if name is None:
             source: AsyncGenerator[Frame, None] = self.attempts.run(x)
@@ -137,6 +143,28 @@ class Pipeline:
         async with aclosing(source):
             async for frame in source:
                 yield frame
+
+    async def _embedded(self, x: Exchange, rules: Policy) -> AsyncGenerator[Frame, None]:
+        """Embeddings: what is known from the cache, the rest by one call, in the order of the inputs. Billed is what was called for."""
+        whole = x.request
+        names = vectors.keys(whole, x.principal.team_id, x.route.name, x.principal.models)
+        found = await self.store.get_many(names, rules.max_age_s) if rules.read else [None] * len(names)
+        looked = vectors.lookup(names, found, vectors.one_model(x.route, x.catalog))
+        if not looked.missing:
+            entry = vectors.stored(looked)
+            x.hit(entry)
+            yield vectors.answer(looked, {}, entry.usage)
+            return
+        x.cache_status = "partial" if any(entry is not None for entry in looked.entries) else "miss"
+        x.request = vectors.reduced(whole, looked.missing)
+        async with aclosing(self.attempts.run(x)) as source:
+            frames = [frame async for frame in source]
+        end = x.ends[-1]
+        fresh = vectors.fresh(x.request, looked, frames, end, time.time())
+        if rules.write:
+            for name, stored in fresh.items():
+                self.store.put(name, stored, x.route.cache_ttl_s)
+        yield vectors.answer(looked, fresh, end.usage)
 
     def _joined(self, x: Exchange, name: bytes) -> AsyncGenerator[Frame, None]:
         """The one call that all who ask the same share, begun by the first of them."""

@@ -6,13 +6,17 @@ page, the wrong form, a stream that ends too soon.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from msgspec.structs import replace
 
 from providers import signers
 from providers.dialects import DIALECTS, StreamDecoder, to_neutral
 from providers.errors import BadAnswer, ProviderError
 from providers.http import Answer, Endpoint, Upstream
-from providers.types import Deadline, Failed, Frame, Request, Started, Target
+from providers.types import Deadline, Event, Failed, Finished, Frame, Metered, Request, Started, Target, Usage, Vector
 from providers.vendors import Vendor
 
 CHECK = Deadline(connect_s=3.0, first_byte_s=5.0, idle_s=5.0, total_s=8.0)
@@ -36,6 +40,11 @@ class RemoteProvider:
 
     async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """As Provider.call. An answer in the other form than asked for (whole for a stream, a stream for whole) is taken as it is."""
+        if request.inputs:
+            async with aclosing(self._embed(request, target, deadline)) as frames:
+                async for frame in frames:
+                    yield frame
+            return
         if request.dialect != self.dialect:
             to_neutral(request)
         body = self._language.encode_request(request, target, self._vendor.quirks)
@@ -60,6 +69,30 @@ class RemoteProvider:
                     yield frame
         finally:
             await answer.close()
+
+    async def _embed(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
+        """Vectors of all inputs, in as many calls as the vendor's maximum asks for; a frame per call with the usage so far.
+
+        The end comes with the last one: until then nothing is an answer, and what was billed before a failure is known.
+        """
+        most, used = self._vendor.inputs_most, Usage()
+        began = asyncio.get_running_loop().time()
+        for first in range(0, len(request.inputs), most):
+            part = replace(request, inputs=request.inputs[first : first + most])
+            body = self._language.encode_request(part, target, self._vendor.quirks)
+            request.dropped = part.dropped
+            left_s = deadline.total_s - (asyncio.get_running_loop().time() - began)
+            answer = await self._upstream.open(self._whole, body, replace(deadline, total_s=max(left_s, 0.001)))
+            try:
+                if answer.status != 200:
+                    raise await self._refusal(answer)
+                frame = self._identified(self._language.decode_answer(await answer.read()), answer)
+            finally:
+                await answer.close()
+            events, used = _numbered(frame.events, first, len(part.inputs), used)
+            if first + most >= len(request.inputs):
+                events.append(Finished("stop"))
+            yield Frame(events=events, dialect=self.dialect)
 
     def _identified(self, frame: Frame, answer: Answer) -> Frame:
         """The vendor's request id stands in for an answer's missing id, so that the ledger can name the call."""
@@ -106,6 +139,21 @@ def _streams(request: Request, answer: Answer) -> bool:
     if "html" in kind:
         raise BadAnswer("the backend answered with a web page; its base_url is not that of an API")
     return "event-stream" in kind or (request.stream and "json" not in kind)
+
+
+def _numbered(events: list[Event], first: int, wanted: int, used: Usage) -> tuple[list[Event], Usage]:
+    """One call's events with its vectors numbered from `first`, and the usage of all calls so far. Raises BadAnswer where an input has
+    no vector, or two."""
+    vectors = [event for event in events if isinstance(event, Vector)]
+    if sorted(vector.index for vector in vectors) != list(range(wanted)):
+        raise BadAnswer(f"the backend answered {len(vectors)} embeddings to {wanted} inputs, or numbered them wrongly")
+    found: list[Event] = [event for event in events if isinstance(event, Started) and not first]
+    found += [Vector(first + vector.index, vector.data) for vector in vectors]
+    stated = next((event.usage for event in events if isinstance(event, Metered)), None)
+    if stated is not None:
+        used = Usage(input=used.input + stated.prompt_tokens)
+        found.append(Metered(used))
+    return found, used
 
 
 async def _next(answer: Answer, decoder: StreamDecoder, begun: bool) -> tuple[Frame, bool]:

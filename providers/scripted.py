@@ -6,6 +6,8 @@ Speaks no wire language: its frames hold neutral events alone. A token here is a
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import math
 import os
 import re
 import time
@@ -37,11 +39,13 @@ from providers.types import (
     TextDelta,
     ToolCallDelta,
     Usage,
+    Vector,
 )
 
 LOG_ENTRIES = 10_000  # kept in memory; a log file has all
 DEFAULT_TEXT = "This answer was scripted. "
 MAX_SCRIPT_BYTES = 1024 * 1024
+DIMENSIONS = 8  # of a scripted embedding, where the request names none
 
 # what `error` may name; those in ANSWERED come as an HTTP error answer, so that the attempt costs nothing
 ANSWERED: dict[str, type[ProviderError]] = {
@@ -170,7 +174,7 @@ class ScriptedProvider:
         self._note(play.asked())
         outcome, failure = "closed", ""
         try:
-            async with aclosing(play.streamed() if request.stream else play.whole()) as frames:
+            async with aclosing(play.vectors() if request.inputs else play.streamed() if request.stream else play.whole()) as frames:
                 async for frame in frames:
                     last = frame.events[-1]
                     if type(last) is Failed:
@@ -271,6 +275,16 @@ class _Play:
             said += [TextDelta("".join(self.pieces), n)] if self.pieces else []
         yield Frame(events=[*said, *self._calls(pieces=1), *(Finished(self._reason(), n) for n in choices), *self._metered()], whole=True)
 
+    async def vectors(self) -> AsyncGenerator[Frame, None]:
+        """One unit vector per input, always the same for the same text. No tokens are said, so none is counted."""
+        await self._pause(self.turn.ttft_s, self.deadline.first_byte_s)
+        self._refuse()
+        size = self.request.fields.get("dimensions")
+        numbers = DIMENSIONS if size is None or bytes(size) == b"null" else msgspec.json.decode(size, type=int)
+        found: list[Event] = [Vector(index, _vector(bytes(raw), numbers)) for index, raw in enumerate(self.request.inputs)]
+        self.pieces = []
+        yield Frame(events=[self._started(), *found, *self._metered(), Finished("stop")], whole=True)
+
     def _started(self) -> Started:
         return Started(id=self.id, model=self.target.model, created=int(time.time()))
 
@@ -346,6 +360,14 @@ class _Play:
         return Entry(
             "ended", self.id, time.time(), outcome=outcome, input=usage.input, output=usage.output, reasoning=reasoning, error=error
         )
+
+
+def _vector(text: bytes, numbers: int) -> str:
+    """JSON of `numbers` floats of length one together, drawn from a hash of the text."""
+    drawn = hashlib.shake_128(text).digest(2 * numbers)
+    values = [int.from_bytes(drawn[2 * n : 2 * n + 2], "big") / 32768 - 1 for n in range(numbers)]
+    length = math.sqrt(sum(value * value for value in values)) or 1.0
+    return msgspec.json.encode([round(value / length, 9) for value in values]).decode()
 
 
 def _tokens(text: str) -> list[str]:

@@ -137,7 +137,8 @@ def _text_of(request: Request) -> tuple[list[str], int]:
     schema = request.fields.get("response_format")
     if schema is not None:
         pieces.append(bytes(schema).decode("utf-8", "replace"))
-    return pieces, 3 + MESSAGE_TOKENS * len(messages or ())
+    marks = MESSAGE_TOKENS * sum(1 for message in messages or () if message.role)  # a bare prompt has none
+    return pieces, (3 + marks if marks else 0) + request.given_tokens
 
 
 def _message_text(message: Message, pieces: list[str]) -> None:

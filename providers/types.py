@@ -204,6 +204,8 @@ class Request(Struct, kw_only=True):
     decoded: tuple[Message, ...] | None = None  # filled by the dialect's `messages(request)`
     decoded_tools: tuple[Tool, ...] | None = None  # filled by the dialect's `tools(request)`
     parameters: Parameters | None = None  # filled by the dialect's `parameters(request)`
+    inputs: tuple[Raw, ...] = ()  # what is to be embedded, one by one: JSON of a text or of token ids
+    given_tokens: int = 0  # token ids that the client sent in place of text
     headers: Mapping[str, str] = {}  # of the client's headers those that its dialect carries to a backend of the same dialect
 
 
@@ -253,6 +255,13 @@ class Extra(Struct, frozen=True, tag="extra"):
     choice: int = 0
 
 
+class Vector(Struct, frozen=True, tag="vector"):
+    """The embedding of input `index`: JSON of its numbers, or of base64 of little-endian float32."""
+
+    index: int
+    data: str
+
+
 class Metered(Struct, frozen=True, tag="metered"):
     """Running totals so far: the last one counts, they are never summed."""
 
@@ -265,8 +274,8 @@ class Failed(Struct, tag="failed"):
     error: ProviderError
 
 
-Event = Started | TextDelta | ReasoningDelta | ToolCallDelta | Extra | Finished | Metered | Failed
-StoredEvent = Started | TextDelta | ReasoningDelta | ToolCallDelta | Extra | Finished | Metered  # what the response cache may hold
+Event = Started | TextDelta | ReasoningDelta | ToolCallDelta | Extra | Vector | Finished | Metered | Failed
+StoredEvent = Started | TextDelta | ReasoningDelta | ToolCallDelta | Extra | Vector | Finished | Metered  # what the response cache may hold
 
 
 class Frame(Struct, kw_only=True):

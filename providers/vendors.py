@@ -7,6 +7,7 @@ stands in models.py. Knows no price.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -35,6 +36,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     path: str
     capabilities: frozenset[str]
     quirks: Quirks = PLAIN
+    inputs_most: int = 2048
 
 
 class Vendor(Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     in it for what the operator's account is called there (`account` says what that is), `{model}` and `{api_version}` in a path for the
     backend's. signer: see signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices:
     the provider's id in genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit.
-    headers: sent with every call. source: where the row was read.
+    headers: sent with every call. inputs_most: of texts to embed in one call. source: where the row was read.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     request_id_header: str = "x-request-id"
     headers: Mapping[str, str] = {}
     also: Mapping[str, Speech] = {}
+    inputs_most: int = 2048
     source: str = ""
 
     @property
@@ -78,7 +81,22 @@ class Vendor(Struct, frozen=True, kw_only=True):
         if speech is None:
             known = ", ".join(sorted({self.dialect, *self.also} - {""})) or "none to choose from"
             raise ValueError(f'the vendor {self.name} does not speak "{dialect}"; its languages: {known}')
-        return replace(self, dialect=dialect, path=speech.path, capabilities=speech.capabilities, quirks=speech.quirks)
+        return replace(
+            self,
+            dialect=dialect,
+            path=speech.path,
+            capabilities=speech.capabilities,
+            quirks=speech.quirks,
+            inputs_most=speech.inputs_most,
+        )
+
+
+def _embeddings(path: str = "/embeddings", most: int = 2048, base64: bool = False, **quirks: Any) -> Mapping[str, Speech]:
+    """Embeddings beside a vendor's other languages. base64: it knows `encoding_format`."""
+    made = Quirks(usage_option=False, **quirks)
+    if not base64:
+        made = replace(made, drop=made.drop | {"encoding_format"})
+    return {"openai_embeddings": Speech(path=path, capabilities=frozenset({"embeddings"}), quirks=made, inputs_most=most)}
 
 
 def located(vendor: Vendor, base_url: str, model: str, account: str, api_version: str) -> Vendor:
@@ -122,12 +140,14 @@ _ROWS = (
         quirks=Quirks(store=True, token_limit="max_completion_tokens"),
         prices="openai",
         limit_headers=LIMIT_HEADERS,
+        also=_embeddings(base64=True),
         source="https://platform.openai.com/docs/api-reference/chat/create",
     ),
     Vendor(
         name="openai-compatible",
         key_required=False,
         quirks=Quirks(token_limit="max_tokens"),
+        also=_embeddings(),
         source="https://platform.openai.com/docs/api-reference/chat",
     ),
     Vendor(
@@ -143,6 +163,7 @@ _ROWS = (
         prices="azure",
         limit_headers=LIMIT_HEADERS,
         request_id_header="apim-request-id",
+        also=_embeddings("/openai/deployments/{model}/embeddings?api-version={api_version}", base64=True),
         source="https://learn.microsoft.com/azure/ai-foundry/openai/reference",
     ),
     Vendor(
@@ -157,6 +178,7 @@ _ROWS = (
         quirks=OLD,
         prices="azure",
         request_id_header="apim-request-id",
+        also=_embeddings("/models/embeddings?api-version={api_version}", most=96),
         source="https://learn.microsoft.com/rest/api/aifoundry/modelinference",
     ),
     Vendor(
@@ -192,6 +214,7 @@ _ROWS = (
             "x-ratelimit-limit-tokens-minute",
             "x-ratelimit-remaining-tokens-minute",
         ),
+        also=_embeddings(most=256, names={"dimensions": "output_dimension"}, drop=frozenset({"user"})),
         source="https://docs.mistral.ai/api/endpoint/chat",
     ),
     Vendor(
@@ -217,6 +240,7 @@ _ROWS = (
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k"})),
         prices="together",
         limit_headers=LIMIT_HEADERS,
+        also=_embeddings(most=128),
         source="https://docs.together.ai/docs/openai-api-compatibility",
     ),
     Vendor(
@@ -224,6 +248,7 @@ _ROWS = (
         base_url="https://api.fireworks.ai/inference/v1",
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k", "unsigned_thinking"})),
         prices="fireworks",
+        also=_embeddings(most=256),
         source="https://docs.fireworks.ai/tools-sdks/openai-compatibility",
     ),
     Vendor(
@@ -232,6 +257,7 @@ _ROWS = (
         capabilities=CHAT - {"n"} | {"audio", "documents"},
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "top_k", "reasoning_effort", "reasoning_details"})),
         prices="openrouter",
+        also=_embeddings(base64=True),
         source="https://openrouter.ai/docs/api-reference/chat-completion",
     ),
     Vendor(
@@ -275,6 +301,7 @@ _ROWS = (
         base_url="https://integrate.api.nvidia.com/v1",
         capabilities=CHAT - {"n"},
         quirks=SELF_HOSTED,
+        also=_embeddings(most=128),
         source="https://docs.api.nvidia.com/nim/reference/llm-apis",
     ),
     Vendor(
@@ -284,6 +311,7 @@ _ROWS = (
         capabilities=CHAT - {"logprobs"},
         quirks=replace(OLD, usage_option=False, takes=frozenset({"reasoning_effort"})),  # usage comes in every chunk
         prices="databricks",
+        also=_embeddings(most=150),
         source="https://docs.databricks.com/machine-learning/foundation-model-apis/api-reference",
     ),
     Vendor(
@@ -302,6 +330,7 @@ _ROWS = (
         quirks=OLD,
         prices="cloudflare",
         request_id_header="cf-ray",
+        also=_embeddings(most=100),
         source="https://developers.cloudflare.com/workers-ai/configuration/open-ai-compatibility",
     ),
     Vendor(
@@ -323,6 +352,7 @@ _ROWS = (
             takes=frozenset({"unsigned_thinking"}),
         ),
         prices="zai",
+        also=_embeddings(most=64),
         source="https://docs.z.ai/api-reference/llm/chat-completion",
     ),
     Vendor(
@@ -337,6 +367,7 @@ _ROWS = (
         name="venice",
         base_url="https://api.venice.ai/api/v1",
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k", "unsigned_thinking"})),
+        also=_embeddings(most=256),
         source="https://docs.venice.ai/api-reference/endpoint/chat/completions",
     ),
     Vendor(
@@ -344,6 +375,7 @@ _ROWS = (
         base_url="http://localhost:8000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
+        also=_embeddings(base64=True),
         source="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
     ),
     Vendor(
@@ -351,6 +383,7 @@ _ROWS = (
         base_url="http://localhost:30000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
+        also=_embeddings(),
         source="https://docs.sglang.ai/basic_usage/openai_api_completions.html",
     ),
     Vendor(
@@ -358,6 +391,7 @@ _ROWS = (
         base_url="http://localhost:8080/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k", "unsigned_thinking"})),
+        also=_embeddings(most=256),
         source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
     ),
     Vendor(
@@ -366,6 +400,7 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
         quirks=replace(SELF_HOSTED, takes=frozenset({"reasoning_effort"})),
+        also=_embeddings(most=512),
         source="https://docs.ollama.com/api/openai-compatibility",
     ),
     Vendor(
@@ -382,16 +417,20 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
+        also=_embeddings(most=256),
         source="https://lmstudio.ai/docs/developer/openai-compat",
     ),
     Vendor(
         name="tollway",
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
         request_id_header="x-tollway-request-id",
-        also={"anthropic_messages": Speech(path="/messages", capabilities=MESSAGES, quirks=Quirks(usage_option=False))},
+        also={
+            "anthropic_messages": Speech(path="/messages", capabilities=MESSAGES, quirks=Quirks(usage_option=False)),
+            **_embeddings(base64=True),
+        },
         source="docs/languages.md",
     ),
-    Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents"}),
+    Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents", "embeddings"}),
     Vendor(name="local", dialect="", signer="none", key_required=False, capabilities=frozenset()),
 )
 

@@ -23,6 +23,7 @@ from gateway.money.pricing import usd
 from gateway.pipeline import Pipeline
 from gateway.telemetry import Telemetry
 from providers.dialects import DecodeError, Dialect
+from providers.errors import ProviderError
 from providers.types import Failed, Frame
 
 Headers = dict[bytes, bytes]
@@ -169,7 +170,10 @@ class Endpoint:
         fault = failed(collected[-1])
         if fault is not None:
             raise errors.UpstreamFailed(fault.message, code=fault.code, status=fault.status)
-        body = self.dialect.encode_answer(collected, x.request)
+        try:
+            body = self.dialect.encode_answer(collected, x.request)
+        except ProviderError as unsayable:
+            raise errors.UpstreamFailed(unsayable.message, code=unsayable.code, status=unsayable.status) from None
         cost = self.pipeline.settle(x, "completed")
         await reply.whole(body, cost)
 

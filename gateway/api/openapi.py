@@ -132,7 +132,42 @@ async def count_tokens(data: JSONBody[CountRequest]) -> CountAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
-TWINS: list[HTTPRouteHandler] = [chat, messages, count_tokens]
+class EmbeddingsRequest(Struct):
+    """OpenAI's embeddings request; fields not listed pass to backends of the same language."""
+
+    model: str
+    input: str | list[Any]
+    dimensions: int | None = None
+    encoding_format: str | None = None
+    user: str | None = None
+
+
+class Embedding(Struct):
+    index: int
+    embedding: list[float] | str
+    object: str = "embedding"
+
+
+class EmbeddingsUsage(Struct):
+    """What was billed; an answer wholly from the cache repeats what it cost then."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(Struct):
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage
+    object: str = "list"
+
+
+@post("/v1/embeddings", status_code=200, summary="Embeddings, cached per input")
+async def embeddings(data: JSONBody[EmbeddingsRequest]) -> EmbeddingsAnswer:
+    raise NotImplementedError(f"documentation only: {data.model}")
+
+
+TWINS: list[HTTPRouteHandler] = [chat, messages, count_tokens, embeddings]
 
 
 def version() -> str:

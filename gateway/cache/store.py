@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ from gateway.redis_guard import PING_S, Away, RedisGuard
 from gateway.settings import CacheSettings
 
 PREFIX = b"tollway:cache:" + VERSION + b":"
+TOGETHER = 64  # keys in one round trip: what they hold must fit into the timeout
 CONNECTIONS = 32  # per worker, for reads
 PENDING_BYTES = 16 * 1024 * 1024  # written, but not yet in Redis
 
@@ -43,6 +44,7 @@ class Store(Protocol):
     def degraded(self) -> bool: ...
     async def start(self) -> None: ...
     async def get(self, key: bytes, max_age_s: float | None = None) -> Entry | None: ...
+    async def get_many(self, keys: Sequence[bytes], max_age_s: float | None = None) -> list[Entry | None]: ...
     def put(self, key: bytes, entry: Entry, ttl_s: float) -> None: ...
     async def close(self) -> None: ...
 
@@ -91,6 +93,9 @@ class MemoryStore:
         else:
             self.counters.hits += 1
         return entry
+
+    async def get_many(self, keys: Sequence[bytes], max_age_s: float | None = None) -> list[Entry | None]:
+        return [await self.get(key, max_age_s) for key in keys]
 
     def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
         data = encode(entry)
@@ -153,6 +158,23 @@ class RedisStore:
             self.counters.hits += 1
         return entry
 
+    async def get_many(self, keys: Sequence[bytes], max_age_s: float | None = None) -> list[Entry | None]:
+        """All of them, TOGETHER in a round trip."""
+        asked = [key for key in keys if key not in self._pending]
+        fetched: dict[bytes, bytes | None] = {}
+        for first in range(0, len(asked), TOGETHER):
+            some = asked[first : first + TOGETHER]
+            fetched |= zip(some, await self._fetch_many(some), strict=True)
+        now, found = time.time(), list[Entry | None]()
+        for key in keys:
+            pending = self._pending.get(key)
+            data = pending[0] if pending is not None else fetched.get(key)
+            found.append(None if data is None else _usable(data, now, max_age_s))
+        hits = sum(entry is not None for entry in found)
+        self.counters.hits += hits
+        self.counters.misses += len(found) - hits
+        return found
+
     def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
         data = encode(entry)
         fits = len(data) <= self._settings.max_answer_bytes and self._pending_bytes + len(data) <= PENDING_BYTES
@@ -185,6 +207,21 @@ class RedisStore:
                 return None
             data = await self.guard.redis.get(PREFIX + key)
         return data if isinstance(data, bytes) else None
+
+    async def _fetch_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self.degraded:
+            return [None] * len(keys)
+        try:
+            return await self.guard.call(self._many_in_turn(keys))
+        except Away:
+            return [None] * len(keys)
+
+    async def _many_in_turn(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        async with self._slots:
+            if self.degraded:
+                return [None] * len(keys)
+            found = await self.guard.redis.mget([PREFIX + key for key in keys])
+        return [data if isinstance(data, bytes) else None for data in found]
 
     async def _write(self) -> None:
         while True:

@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio as redis
 
 from gateway.cache.response import Entry, encode
-from gateway.cache.store import PREFIX, MemoryStore, RedisStore, open_store
+from gateway.cache.store import PREFIX, TOGETHER, MemoryStore, RedisStore, open_store
 from gateway.settings import CacheSettings
 from tests.fixtures.waiting import until
 
@@ -210,3 +210,21 @@ async def test_what_waits_to_be_written_is_bounded(entry: MakeEntry) -> None:
     found = await store.get(b"0")
     assert found is not None and found.frames[0].events[0] == entry("y").frames[0].events[0]
     await store.close()
+
+
+async def test_many_at_once(shared: RedisStore, entry: MakeEntry) -> None:
+    """In memory and in Redis alike: each key by itself, those not yet written too, and more than go in one round trip."""
+    known = {f"key {n}".encode(): entry(f"answer {n}") for n in range(TOGETHER + 3)}
+    asked = [b"unknown", *known, b"also unknown"]
+    for store in (memory()[0], shared):
+        for name, stored in known.items():
+            store.put(name, stored, 60)
+        assert await store.get_many(asked) == [None, *known.values(), None]
+    await until(lambda: shared.counters.stored == len(known), "all are stored")
+    assert await shared.get_many(asked) == [None, *known.values(), None]
+    assert shared.counters.misses == 4 and shared.counters.hits == 2 * len(known)
+
+
+async def test_many_at_once_without_redis_are_misses(shared: RedisStore, valkey: Server) -> None:
+    valkey.stop()
+    assert await shared.get_many([b"a", b"b"]) == [None, None]

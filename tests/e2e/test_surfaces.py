@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import struct
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import openai
 import pytest
 
 from tests.e2e.harness import BASIC, Gateway, route, running
-from tests.fakes.upstream import FakeUpstream, chat_answer, json_reply
+from tests.fakes.upstream import FakeUpstream, Received, Step, chat_answer, json_reply
+from tests.fixtures.waiting import until_true
 
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 
 
 def made(name: str, vendor: str, model: str, url: str, more: str = "") -> str:
-    head = f'[[backends]]\nname = "{name}"\nvendor = "{vendor}"\nmodel = "{model}"\nbase_url = "{url}/v1"\n'
-    return head + f'api_key = "env:UPSTREAM_KEY"\n{BASIC}\n{more}\n' + route(name, name, more="max_attempts = 1")
+    where = f'base_url = "{url}/v1"\napi_key = "env:UPSTREAM_KEY"\n' if url else ""
+    head = f'[[backends]]\nname = "{name.replace(" ", "-")}"\nvendor = "{vendor}"\nmodel = "{model}"\n'
+    return head + f"{where}{BASIC}\n{more}\n" + route(name, name.replace(" ", "-"), more="max_attempts = 1")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,15 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
         + made("template", "vllm", "m-house", url)
         + made("free", "openai-compatible", "m-free", url)
         + route("either", "strict", "free")
+        + made("vectors", "openai", "text-embedding-3-small", url)
+        + made("ada", "openai", "text-embedding-ada-002", url)
+        + made("small batches", "nvidia", "nv-embed-x", url)
+        + made("of mistral", "mistral", "codestral-embed", url)
+        + made("scripted-vectors", "scripted", "m-vectors", "")
+        + made("failing-vectors", "scripted", "m-vectors", "", "script = 'error = \"unavailable\"'")
+        + route("safe vectors", "failing-vectors", "scripted-vectors")
+        + route("two models", "vectors", "ada")
+        + route("uncached vectors", "vectors", more='cache = "never"')
     )
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as one:
         one.key("alpha")
@@ -132,3 +145,164 @@ def test_null_content_and_null_calls_are_taken_and_kept(gateway: Gateway, upstre
     ]
     assert ask(gateway, "old", messages=turns)[0] == 200
     assert upstream.requests[-1].json()["messages"] == turns
+
+
+# ---- embeddings ---------------------------------------------------------------------------------------------------------------------
+VECTORS = {"a": [1.0, 0.5], "b": [2.0, 0.25], "c": [3.0, 0.125]}
+TOKENS = {"a": 1, "b": 2, "c": 4}
+
+
+def embedded(received: Received, *, order: int = 1, usage: bool = True) -> Sequence[Step]:
+    """An upstream that knows the vectors and tokens of a few texts; order -1: it answers the last input first."""
+    asked = received.json()["input"]
+    data = [{"object": "embedding", "index": n, "embedding": VECTORS.get(str(text), [0.5, 0.5])} for n, text in enumerate(asked)]
+    used = sum(TOKENS.get(str(text), 3) for text in asked)
+    answer = {"object": "list", "data": data[::order], "model": "text-embedding-3-small"}
+    return json_reply({**answer, "usage": {"prompt_tokens": used, "total_tokens": used}} if usage else answer)
+
+
+def embed(gateway: Gateway, model: str, given: Any, **fields: Any) -> tuple[int, Any, Mapping[str, str]]:
+    return ask(gateway, model, "/v1/embeddings", input=given, **fields)
+
+
+def row(gateway: Gateway, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The settled row of an answer, once it is there."""
+    found: list[bytes] = []
+
+    def settled() -> bool:
+        status, raw, _ = gateway.get(f"/v1/requests/{headers['x-tollway-request-id']}", gateway.keys["alpha"])
+        found.append(raw)
+        return status == 200
+
+    until_true(settled, "the request's row")
+    read: dict[str, Any] = json.loads(found[-1])
+    return read
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_g16_a_partial_hit_asks_for_the_rest_alone_and_keeps_the_order(gateway: Gateway, upstream: FakeUpstream, order: int) -> None:
+    upstream.play(lambda received: embedded(received, order=order))
+    space = f"space {order}"  # each variant has a cache of its own: unknown fields are in the key
+    assert embed(gateway, "vectors", ["a"], space=space)[1]["usage"]["prompt_tokens"] == 1
+    status, told, headers = embed(gateway, "vectors", ["b", "a", "c"], space=space)
+    assert status == 200
+    assert [(one["index"], one["embedding"]) for one in told["data"]] == [(0, VECTORS["b"]), (1, VECTORS["a"]), (2, VECTORS["c"])]
+    assert [received.json()["input"] for received in upstream.requests] == [["a"], ["b", "c"]]
+    assert headers["x-tollway-cache"] == "partial"
+    settled = row(gateway, headers)
+    assert settled["usage"]["input_tokens"] == TOKENS["b"] + TOKENS["c"]
+    assert headers["x-tollway-cost-usd"] == settled["cost_usd"] == "0.000006000"  # 6 tokens at 1 USD per million
+
+    status, told, headers = embed(gateway, "vectors", ["c", "b"], space=space, encoding_format="base64")
+    assert (status, headers["x-tollway-cache"], headers["x-tollway-cost-usd"]) == (200, "hit", "0.000000000")
+    assert [struct.unpack("<2f", b64decode(one["embedding"])) for one in told["data"]] == [tuple(VECTORS["c"]), tuple(VECTORS["b"])]
+    assert told["usage"] == {"prompt_tokens": 6, "total_tokens": 6}, "as they were"
+    assert len(upstream.requests) == 2
+    assert row(gateway, headers)["outcome"] == "cached"
+
+
+def test_g16_a_text_that_stands_twice_is_asked_for_once(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(embedded)
+    status, told, _ = embed(gateway, "vectors", ["b", "a", "b"], space="twice")
+    assert status == 200 and [one["embedding"] for one in told["data"]] == [VECTORS["b"], VECTORS["a"], VECTORS["b"]]
+    assert upstream.requests[0].json()["input"] == ["b", "a"]
+    assert told["usage"]["prompt_tokens"] == 3
+
+
+def test_the_official_client_embeds(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(embedded)
+    answer = gateway.client().embeddings.create(model="uncached vectors", input=["b", "c"], dimensions=2)
+    assert [one.embedding for one in answer.data] == [VECTORS["b"], VECTORS["c"]]
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (6, 6)
+    sent = upstream.requests[0]
+    assert sent.target == "/v1/embeddings"
+    assert sent.json() == {"model": "text-embedding-3-small", "input": ["b", "c"], "dimensions": 2, "encoding_format": "base64"}
+
+
+async def test_the_asynchronous_client_embeds_one_text(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(embedded)
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=gateway.keys["alpha"], max_retries=0) as client:
+        answer = await client.embeddings.create(model="uncached vectors", input="b", encoding_format="float")
+    assert [one.embedding for one in answer.data] == [VECTORS["b"]]
+
+
+@pytest.mark.parametrize("given", [[5, 6, 7], [[5, 6], [7]]])
+def test_token_ids_pass_as_they_are(gateway: Gateway, upstream: FakeUpstream, given: Any) -> None:
+    upstream.play(embedded)
+    status, told, _ = embed(gateway, "uncached vectors", given)
+    assert status == 200 and len(told["data"]) == (1 if given == [5, 6, 7] else 2)
+    assert upstream.requests[0].json()["input"] == ([given] if given == [5, 6, 7] else given)
+
+
+def test_more_inputs_than_the_vendor_takes_go_in_several_calls(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(lambda received: embedded(received, order=-1))
+    texts = [f"text {n}" for n in range(300)]
+    status, told, headers = embed(gateway, "small batches", texts)
+    assert status == 200 and [one["index"] for one in told["data"]] == list(range(300))
+    assert [len(received.json()["input"]) for received in upstream.requests] == [128, 128, 44]
+    assert [text for received in upstream.requests for text in received.json()["input"]] == texts
+    assert row(gateway, headers)["usage"]["input_tokens"] == 900
+    assert headers["x-tollway-attempts"] == "1"
+
+
+def test_what_was_billed_before_a_later_call_failed_is_booked(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(embedded, json_reply({"error": {"message": "slow down"}}, 429))
+    status, _, headers = embed(gateway, "small batches", [f"other {n}" for n in range(200)])
+    assert status == 429
+    assert row(gateway, headers)["usage"]["input_tokens"] == 3 * 128
+
+
+def test_dimensions_by_the_vendors_name_and_refused_where_the_model_has_one_size(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(embedded)
+    assert embed(gateway, "of mistral", ["a"], dimensions=2, encoding_format="base64")[0] == 200
+    assert upstream.requests[0].json() == {"model": "codestral-embed", "input": ["a"], "output_dimension": 2}
+    status, told, _ = embed(gateway, "ada", ["a"], dimensions=2)
+    assert (status, told["error"]["param"], told["error"]["code"]) == (400, "dimensions", "unsupported_value")
+    assert len(upstream.requests) == 1
+
+
+def test_g16_vectors_of_two_models_are_never_mixed(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(embedded)
+    assert embed(gateway, "two models", ["a"])[0] == 200
+    status, _, headers = embed(gateway, "two models", ["a", "b"])
+    assert (status, headers["x-tollway-cache"]) == (200, "miss")
+    assert upstream.requests[1].json()["input"] == ["a", "b"]
+
+
+def test_an_answer_that_misses_an_input_is_no_answer(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(json_reply({"data": [{"index": 0, "embedding": [1.0]}], "usage": {"prompt_tokens": 1}}))
+    status, told, _ = embed(gateway, "uncached vectors", ["a", "b"])
+    assert (status, told["error"]["code"]) == (502, "upstream_bad_answer")
+
+
+def test_usage_that_a_vendor_does_not_state_is_estimated(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(lambda received: embedded(received, usage=False))
+    status, told, headers = embed(gateway, "vectors", ["one two three"], space="unstated")
+    settled = row(gateway, headers)
+    assert status == 200 and settled["estimated"]
+    assert settled["usage"]["input_tokens"] == told["usage"]["prompt_tokens"] > 0
+
+
+def test_scripted_vectors_and_failover(gateway: Gateway) -> None:
+    status, told, headers = embed(gateway, "safe vectors", ["red apple", "green"], dimensions=3)
+    assert (status, headers["x-tollway-backend"]) == (200, "scripted-vectors")
+    first, second = (one["embedding"] for one in told["data"])
+    assert len(first) == len(second) == 3 and first != second
+    assert sum(number * number for number in first) == pytest.approx(1.0)
+    assert embed(gateway, "scripted-vectors", ["red apple"], dimensions=3)[1]["data"][0]["embedding"] == first
+    assert row(gateway, headers)["usage"]["input_tokens"] == 3
+
+
+def test_a_model_for_text_makes_no_vectors_and_the_other_way(gateway: Gateway, upstream: FakeUpstream) -> None:
+    status, told, _ = embed(gateway, "old", ["a"])
+    assert (status, told["error"]["code"], told["error"]["param"]) == (400, "unsupported_value", "embeddings")
+    status, told, _ = ask(gateway, "vectors")
+    assert (status, told["error"]["code"]) == (400, "unsupported_value")
+    assert upstream.requests == []
+
+
+def test_bad_inputs_are_named(gateway: Gateway, upstream: FakeUpstream) -> None:
+    for fields, param in (({"input": ["a", ""]}, "input[1]"), ({"input": []}, "input"), ({"input": "a", "stream": True}, "stream")):
+        status, told, _ = ask(gateway, "vectors", "/v1/embeddings", **fields)
+        assert (status, told["error"]["param"]) == (400, param)
+    assert upstream.requests == []

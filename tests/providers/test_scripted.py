@@ -13,7 +13,21 @@ import pytest
 from providers import errors
 from providers.dialects import DIALECTS
 from providers.scripted import DEFAULT_TEXT, Entry, Script, ScriptedProvider, parse
-from providers.types import Deadline, Event, Failed, Finished, Frame, Metered, Request, Started, Target, TextDelta, ToolCallDelta, Usage
+from providers.types import (
+    Deadline,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Metered,
+    Request,
+    Started,
+    Target,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    Vector,
+)
 
 TARGET = Target(backend="b", model="m-basic")
 QUICK = Deadline(first_byte_s=1.0, idle_s=1.0, total_s=2.0)
@@ -218,3 +232,17 @@ def test_parse_reads_files_and_json(tmp_path: Path) -> None:
 def test_parse_says_what_is_wrong(text: str, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         parse(text)
+
+
+async def test_embeddings_are_unit_vectors_and_always_the_same() -> None:
+    request = DIALECTS["openai_embeddings"].decode_request(b'{"model":"m","input":["one two","three"],"dimensions":5}')
+    provider = ScriptedProvider(parse(""))
+    answers = [await frames(provider, request) for _ in range(2)]
+    vectors = [[event for event in answer[0].events if isinstance(event, Vector)] for answer in answers]
+    assert vectors[0] == vectors[1]
+    assert [vector.index for vector in vectors[0]] == [0, 1]
+    for vector in vectors[0]:
+        numbers = msgspec.json.decode(vector.data, type=list[float])
+        assert len(numbers) == 5 and sum(number * number for number in numbers) == pytest.approx(1.0)
+    assert answers[0][0].events[-2:] == [Metered(Usage(input=3)), Finished("stop")]
+    assert provider.log[-1].output == 0

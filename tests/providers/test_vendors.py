@@ -10,7 +10,7 @@ from providers import signers
 from providers.dialects import DIALECTS
 from providers.vendors import VENDORS, Vendor, located
 
-NEEDS = {"tools", "images", "audio", "documents", "json_mode", "json_schema", "logprobs", "n"}
+NEEDS = {"embeddings", "tools", "images", "audio", "documents", "json_mode", "json_schema", "logprobs", "n"}
 HTTP = [row for row in VENDORS.values() if row.dialect]
 
 
