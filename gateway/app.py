@@ -30,8 +30,10 @@ from gateway.db.engine import make_engine
 from gateway.decision_log import DecisionLog
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
+from gateway.money.keeper import BEAT_S, CLOSE_S, Keeper
 from gateway.money.limits import Limits as RateLimits
 from gateway.money.limits_redis import RedisLimits
+from gateway.money.owned import Owned
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
@@ -61,11 +63,12 @@ COUNTING = {"/v1/messages/count_tokens": "anthropic_messages"}
 class Application:
     """One worker's parts and its ASGI callable, with the steps of its life: start, reload, begin_drain, finish."""
 
-    def __init__(self, parts: Parts, ticker: Ticker, decisions: DecisionLog, upstream: Upstream) -> None:
+    def __init__(self, parts: Parts, ticker: Ticker, decisions: DecisionLog, upstream: Upstream, keeper: Keeper) -> None:
         self.parts = parts
         self.ticker = ticker
         self.decisions = decisions
         self.upstream = upstream
+        self.keeper = keeper
         self.in_flight: set[Exchange] = parts.pipeline.in_flight
         self.retiring: set[asyncio.Task[None]] = set()  # closing what reloads replaced
         self.litestar = litestar_app(parts)
@@ -78,6 +81,9 @@ class Application:
         await self.parts.store.start()
         await self.parts.pipeline.limits.start()
         self.ticker.every("decisions", 1.0, self.decisions.flush)
+        await self.keeper.beat()  # before the first request that draws on it
+        self.ticker.every("owned hardware", BEAT_S, self.keeper.beat)
+        self.ticker.every("owned hours", CLOSE_S, self.keeper.close_hours)
         self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
 
@@ -116,6 +122,7 @@ class Application:
             task.cancel()
         await self.ticker.stop()
         await self.parts.snapshot.stop()
+        await self.keeper.close()
         await self.parts.accounts.close()
         await self.decisions.flush()
         for provider in self.parts.providers.values():
@@ -165,7 +172,8 @@ async def build(settings: Settings, worker_id: str) -> Application:
     store = open_store(settings.cache, settings.storage.redis_url)
     flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)
-    attempts = Attempts(accounts, router, providers, settings.server.over_budget_status)
+    owned = Owned()
+    attempts = Attempts(accounts, router, providers, settings.server.over_budget_status, owned)
     limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s)
     parts = Parts(
         settings=settings,
@@ -195,7 +203,8 @@ async def build(settings: Settings, worker_id: str) -> Application:
     telemetry.gauges = lambda: gauges(parts)
     await snapshot.load()
     ticker = Ticker(parts.pipeline.in_flight, settings.server.keep_alive_s, settings.server.stalled_client_s, telemetry)
-    return Application(parts, ticker, decisions, upstream)
+    keeper = Keeper(engine, accounts.process_id, owned, accounts.now_us, lambda: parts.catalog.backends, lambda name: is_ready(parts, name))
+    return Application(parts, ticker, decisions, upstream, keeper)
 
 
 def make_providers(settings: Settings, upstream: Upstream) -> dict[str, Provider]:
@@ -212,6 +221,12 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
     credential = resolve(one.api_key, one.name) if one.api_key else ""
     vendor = vendor_of(one)
     return RemoteProvider(vendor, vendor.base_url, credential, upstream)
+
+
+async def is_ready(parts: Parts, backend: str) -> bool:
+    """Whether a backend's machine answers; asked of those alone that are paid for by the hour."""
+    provider = parts.providers.get(backend)
+    return provider is None or await provider.check() is None
 
 
 def litestar_app(parts: Parts) -> Litestar:

@@ -19,6 +19,7 @@ from gateway.errors import DeadlinePassed
 from gateway.exchange import Attempt, Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.budgets import Hold, Refusal
+from gateway.money.owned import Owned
 from gateway.money.pricing import cost
 from gateway.money.records import AttemptEnd, Intent
 from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, fitting_max_tokens, output_tokens, prompt_tokens, worst, worst_case
@@ -40,12 +41,15 @@ NOTHING = Usage()
 class Attempts:
     """Runs exchanges against backends. One per worker; all state of a request lives in its Exchange."""
 
-    def __init__(self, accounts: Accounts, router: Router, providers: Mapping[str, Provider], over_budget_status: int) -> None:
+    def __init__(
+        self, accounts: Accounts, router: Router, providers: Mapping[str, Provider], over_budget_status: int, owned: Owned
+    ) -> None:
         self.accounts = accounts
         self.router = router
         self.providers = providers
         self.over_budget_status = over_budget_status
         self.factors = tokens.Factors()
+        self.owned = owned
 
     async def run(self, x: Exchange) -> AsyncGenerator[Frame, None]:
         """Frames of the first attempt that answers. Raises GatewayError before the first frame; a Failed event comes after it."""
@@ -150,7 +154,9 @@ class Attempts:
         if isinstance(most, Refusal):
             return most
         who = x.principal
-        attempt = x.running = Attempt(len(x.ends) + 1, backend, most, self.router.state(backend).started(time.monotonic(), x.features))
+        now, features = time.monotonic(), x.features
+        share = self.owned.enter(backend, features.input_tokens + features.expected_output_tokens, now)
+        attempt = x.running = Attempt(len(x.ends) + 1, backend, most, self.router.state(backend).started(now, features), share)
         if most and x.hold is not None and x.hold.charges:
             attempt.most_tokens = x.clamped * x.request.n if x.clamped is not None else output_tokens(_bound(x, backend, 0))
         await self.accounts.intend(
@@ -177,20 +183,21 @@ class Attempts:
     async def _reserve(self, x: Exchange, backend: Backend) -> int | Refusal | None:
         """Nano-USD held for one attempt on this backend; None = unpriced (takes no window)."""
         x.clamped = None
-        most = worst(backend.price, _bound(x, backend, x.features.input_tokens_upper))
+        price = self.owned.reserving(backend)
+        most = worst(price, _bound(x, backend, x.features.input_tokens_upper))
         if not most:
             return most
         got = self._take(x, most)
         if isinstance(got, Refusal):  # near the cap the bound by bytes is too coarse: count, then ask the database
             upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, self._factor(backend), backend.model))
-            most = worst(backend.price, _bound(x, backend, upper)) or 0
+            most = worst(price, _bound(x, backend, upper)) or 0
             got = self._take(x, most)
             if isinstance(got, Refusal) and x.hold is None:
                 got = await self.accounts.obtain(x.scope, most, x.started_us)
                 if isinstance(got, Hold):
                     x.hold = got
-            if isinstance(got, Refusal) and x.clamp and backend.price is not None:
-                return await self._clamp(x, backend.price, _bound(x, backend, upper)) or got
+            if isinstance(got, Refusal) and x.clamp and price is not None:
+                return await self._clamp(x, price, _bound(x, backend, upper)) or got
         return got if isinstance(got, Refusal) else most
 
     async def _clamp(self, x: Exchange, price: Price, bound: Bound) -> int | None:
@@ -251,7 +258,9 @@ class Attempts:
         now = time.monotonic()
         backend = attempt.backend
         usage = _usage(x, attempt, error)
-        spent = cost(backend.price, usage) if backend.price is not None and usage is not NOTHING else (0 if usage is NOTHING else None)
+        spent = cost(backend.price, usage) if attempt.share is None else attempt.share.leave(now)
+        if usage is NOTHING:
+            spent = 0
         if spent is not None and attempt.worst is not None and spent > attempt.worst:
             remark = remark or OVER
             self._learn_factor(x, backend, usage)

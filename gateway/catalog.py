@@ -46,7 +46,11 @@ class Tier(Struct, frozen=True, kw_only=True):
 
 
 class Backend(Struct, frozen=True, kw_only=True):
-    """One model at one provider endpoint. price None = unknown, which is not zero."""
+    """One model at one provider endpoint. price None = unknown, which is not zero.
+
+    hourly_nanousd: of hardware that one owns; then requests pay a share of it, and `price` is only what one token more costs: what
+    routing compares.
+    """
 
     name: str
     vendor: str
@@ -55,6 +59,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     base_url: str = ""
     api_key: str = ""  # a reference, env:NAME or file:PATH; the value lives in the provider alone
     price: Price | None = None
+    hourly_nanousd: int | None = None
     capabilities: frozenset[str] = frozenset()
     refuses: frozenset[str] = frozenset()  # parameters that it takes with their default value alone
     context_tokens: int | None = None

@@ -9,11 +9,14 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog import Backend, Catalog, Price, Route
-from gateway.money.pricing import parse_price
+from gateway.money.owned import HOURLY
+from gateway.money.pricing import NANO, nanousd, parse_price
 from gateway.settings import BackendSettings, RouteSettings, Settings, TraitSettings
 from providers.dialects import Quirks
 from providers.models import Family, family_of, fitted
 from providers.vendors import VENDORS, Vendor, located
+
+MOST_HOURLY = 1_000_000 * NANO
 
 
 def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalog:
@@ -76,6 +79,9 @@ def _with_traits(quirks: Quirks, own: TraitSettings) -> Quirks:
 def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
     vendor, family = vendor_of(one), family_of(one.known_as or one.model)
     price = parse_price(one.price, one.name) if one.price is not None else prices.get((one.vendor, one.model))
+    hourly = None if one.hourly_usd is None else _hourly(one.hourly_usd, one.name)
+    if hourly is not None:
+        price = _marginal(price if one.price is not None else None, f"{HOURLY}{one.name}:{hourly}")
     return Backend(
         name=one.name,
         vendor=one.vendor,
@@ -84,6 +90,7 @@ def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> B
         base_url=vendor.base_url,
         api_key=one.api_key,
         price=price,
+        hourly_nanousd=hourly,
         capabilities=vendor.capabilities if one.capabilities is None else frozenset(one.capabilities),
         refuses=vendor.quirks.refuse,
         context_tokens=_context(one, family, vendor),
@@ -97,6 +104,19 @@ def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> B
         first_byte_s=one.first_byte_s,
         idle_s=one.idle_s,
     )
+
+
+def _hourly(text: str, backend: str) -> int:
+    name = f"backend {backend!r}: hourly_usd"
+    rate = nanousd(text, name)
+    if rate > MOST_HOURLY:
+        raise ValueError(f"{name}: {text} USD per hour is not believable")
+    return rate
+
+
+def _marginal(price: Price | None, price_id: str) -> Price:
+    """What one request more costs on hardware that is paid for by the hour: nothing, unless the settings say otherwise."""
+    return Price(id=price_id, input=0, output=0) if price is None else replace(price, id=price_id)
 
 
 def _route(one: RouteSettings, ttl_s: int) -> Route:

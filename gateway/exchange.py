@@ -18,6 +18,7 @@ from gateway.errors import GatewayError
 from gateway.money.budgets import Hold, Scope
 from gateway.money.ledger import FOREIGN_CHARACTERS
 from gateway.money.limits import Ticket
+from gateway.money.owned import Share
 from gateway.money.records import AttemptEnd
 from gateway.routing.decision import Decision
 from gateway.routing.features import Features
@@ -82,14 +83,15 @@ class Meter:
 class Attempt:
     """One call to one backend, from its reservation to its end."""
 
-    __slots__ = ("backend", "call", "dispatched", "meter", "most_tokens", "n", "started", "worst")
+    __slots__ = ("backend", "call", "dispatched", "meter", "most_tokens", "n", "share", "started", "worst")
 
-    def __init__(self, n: int, backend: Backend, worst: int | None, call: Call) -> None:
+    def __init__(self, n: int, backend: Backend, worst: int | None, call: Call, share: Share | None = None) -> None:
         self.n = n
         self.backend = backend
         self.worst = worst  # nano-USD reserved; None = unpriced
         self.most_tokens: int | None = None  # output that was reserved for; None where no budget applies
         self.call = call  # the router's view of it, which learns from how it ends
+        self.share = share  # of hardware that is paid for by the hour
         self.started = call.began  # monotonic seconds
         self.dispatched = False  # its intent is in the journal and the backend may have been called
         self.meter = Meter()

@@ -121,7 +121,8 @@ async def seed_prices(engine: AsyncEngine, backends: tuple[BackendSettings, ...]
     """Published prices into the price book, for backends that configure none; once per version of the price data."""
     version = importlib.metadata.version("genai-prices")
     now = datetime.now(UTC)
-    wanted = {(one.vendor, one.model): one.name for one in backends if one.price is None and one.vendor not in ("local", "scripted")}
+    unpriced = [one for one in backends if one.price is None and one.hourly_usd is None and one.vendor not in ("local", "scripted")]
+    wanted = {(one.vendor, one.model): one.name for one in unpriced}
     async with engine.begin() as connection:
         known = set((await connection.execute(select(price_book.c.id))).scalars())
         for (vendor, model), name in wanted.items():

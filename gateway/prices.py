@@ -76,12 +76,13 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Priced(Struct, frozen=True, kw_only=True):
-    """What a backend is billed at. price None = unknown, which is not zero."""
+    """What a backend is billed at. price None = unknown, which is not zero. hourly: nano-USD; then the price is not billed."""
 
     backend: str
     vendor: str
     model: str
     price: Price | None
+    hourly: int | None = None
 
 
 async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
@@ -173,7 +174,7 @@ async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:
     async with reading(engine).connect() as connection:
         known, _ = await read_prices(connection)
     backends = build(settings, known).backends.values()
-    return [Priced(backend=one.name, vendor=one.vendor, model=one.model, price=one.price) for one in backends]
+    return [Priced(backend=one.name, vendor=one.vendor, model=one.model, price=one.price, hourly=one.hourly_nanousd) for one in backends]
 
 
 def _entry(row: Row[tuple[object, ...]], now_us: int, held: set[str]) -> Entry:

@@ -474,8 +474,6 @@ def _check_backend(backend: BackendSettings, socket: Path) -> None:
     key = f"backends.{backend.name}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", backend.name):
         _refuse(f"{key}.name", "use letters, digits, dots, dashes and underscores.")
-    if backend.hourly_usd is not None:
-        _refuse(f"{key}.hourly_usd", "is not supported yet; give a price per million tokens: price = { input = ..., output = ... }.")
     if backend.api_key:
         _check_reference(f"{key}.api_key", backend.api_key)
     if backend.base_url and not re.match(r"https?://[^/\s]+", backend.base_url):

@@ -127,3 +127,20 @@ def test_a_backends_own_traits_win() -> None:
     assert quirks.system_first and quirks.roles == {"developer": "system"} and quirks.thinking == "none"
     assert not quirks_of(vendor="vllm", model="m", traits=TraitSettings(system="anywhere")).system_first
     assert quirks_of(vendor="vllm", model="m", traits=TraitSettings(developer="developer")).roles == {}
+
+
+def test_hardware_by_the_hour_has_a_marginal_price_that_nobody_is_charged() -> None:
+    plain = BackendSettings(name="plain", vendor="openai", model="gpt-4o-mini", hourly_usd="0.40")
+    priced = BackendSettings(name="priced", vendor="vllm", model="m", hourly_usd="2", price=PriceSettings(input="0.01", output="0.03"))
+    found = build(Settings(backends=(plain, priced, HOSTED)), BOOK).backends
+    assert found["plain"].hourly_nanousd == 400_000_000
+    assert found["plain"].price == Price(id="hourly:plain:400000000", input=0, output=0), "not that of the book"
+    assert found["priced"].hourly_nanousd == 2 * 10**9
+    assert found["priced"].price == Price(id="hourly:priced:2000000000", input=10_000_000, output=30_000_000)
+    assert found["mini"].hourly_nanousd is None
+
+
+@pytest.mark.parametrize("usd", ["-1", "0.0000000001", "much", "1000001"])
+def test_an_hourly_rate_that_cannot_be_is_refused_by_name(usd: str) -> None:
+    with pytest.raises(ValueError, match="backend 'a': hourly_usd"):
+        build(Settings(backends=(BackendSettings(name="a", vendor="vllm", model="m", hourly_usd=usd),)), {})

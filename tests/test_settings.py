@@ -97,7 +97,7 @@ def test_a_mistake_names_its_key(tmp_path: Path, text: str, says: str) -> None:
         ("price = { input = 0.15, output = 0.6 }", 'Write money as a string of decimal digits: "0.15".'),
         ('price = { input = "-1", output = "1" }', "price.input"),
         ('price = { input = "1" }', "price.output: is required."),
-        ('hourly_usd = "0.40"', "backends.openai-mini.hourly_usd: is not supported yet"),
+        ("hourly_usd = 0.4", "backends.openai-mini.hourly_usd: expected str | null, got float. Write money as a string"),
         ('base_url = "ftp://x"', "backends.openai-mini.base_url: must begin with http"),
         ('script = "x"', 'backends.openai-mini.script: is for backends of the vendor "scripted" only.'),
     ],

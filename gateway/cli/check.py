@@ -175,6 +175,8 @@ async def the_engine(backend: BackendSettings, chosen: Settings, subject: str) -
 
 def the_price(backend: BackendSettings, priced: set[tuple[str, str]]) -> Finding:
     subject = f"price of {backend.name}"
+    if backend.hourly_usd is not None:
+        return Finding("ok", subject, f"{backend.hourly_usd} USD per hour, shared by those who use it")
     if backend.price is not None:
         return Finding("ok", subject, f"{backend.price.input} in, {backend.price.output} out, USD per million tokens")
     if (backend.vendor, backend.model) in priced:

@@ -8,7 +8,6 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gateway import prices
-from gateway.catalog import Price
 from gateway.cli.database import fail, instant, run, table
 from gateway.money.pricing import CLASSES, usd
 from gateway.settings import TierSettings
@@ -131,12 +130,14 @@ def delete(price: str) -> None:
 def check() -> None:
     """What each backend is billed at. Exit status 1 when one has no price."""
     found = run(prices.of_backends)
-    rows = [(one.backend, one.vendor, one.model, *_told(one.price)) for one in found]
+    rows = [(one.backend, one.vendor, one.model, *_told(one)) for one in found]
     print(table(("backend", "vendor", "model", "input", "output", "price"), rows))
     unpriced = [one.backend for one in found if one.price is None]
     if unpriced:
         fail(f"no price: {', '.join(unpriced)}. Set it with `tollway prices set` or as backends.price")
 
 
-def _told(price: Price | None) -> tuple[str, str, str]:
-    return (usd(None), usd(None), "-") if price is None else (usd(price.input), usd(price.output), price.id)
+def _told(one: prices.Priced) -> tuple[str, str, str]:
+    if one.hourly is not None:
+        return "-", "-", f"{usd(one.hourly)} USD per hour"
+    return (usd(None), usd(None), "-") if one.price is None else (usd(one.price.input), usd(one.price.output), one.price.id)

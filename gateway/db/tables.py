@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0004"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0005"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -255,6 +255,35 @@ retention = Table(
     metadata,
     Column("id", SmallInteger, primary_key=True),
     Column("pruned_until_us", BigInteger, nullable=False),  # rows before it are gone; the roll-ups of their time stay
+)
+
+# when a gateway process had a backend whose hardware is paid for by the hour, and when that was seen to be no more than starting
+owned_spans = Table(
+    "owned_spans",
+    metadata,
+    Column("process_id", Uid, primary_key=True),
+    Column("backend", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),  # present | warm_up
+    Column("from_us", BigInteger, primary_key=True),
+    Column("until_us", BigInteger, nullable=False),
+    Column("machine", Text, nullable=False),  # which of several that one backend's name stands for
+    Column("rate", BigInteger, nullable=False),  # nano-USD per hour
+    _count("load"),  # mean tokens that the process had in flight there
+    Index(None, "backend", "until_us"),
+)
+
+# hours of such hardware: open, then closed by a row of what nobody paid for
+owned_hours = Table(
+    "owned_hours",
+    metadata,
+    Column("backend", Text, primary_key=True),
+    Column("hour_us", BigInteger, primary_key=True),
+    *(_word(name) for name in ("vendor", "model")),
+    Column("owed", BigInteger),  # hours × rate in nano-USD; NULL = open
+    Column("covered_us", BigInteger),
+    Column("written", SmallInteger, nullable=False, server_default=text("0")),  # rows that were booked for it
+    Column("check_at_us", BigInteger),  # when it is to be closed, or to be looked at again; NULL = nothing to do
+    Index(None, "check_at_us"),
 )
 
 ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")

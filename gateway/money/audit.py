@@ -1,7 +1,8 @@
 """Computes every invariant of the ledger anew and names what breaks one: one pass over the rows, in one snapshot of the database.
 
 A row's cost is the sum of its attempts' · a window's spent is what its rows charged plus its adjustments · leased is the sum of leases ·
-roll-ups are the sums of rows and corrections · nothing points to what is not there. Repairs nothing; rebuild.py makes roll-ups anew.
+roll-ups are the sums of rows and corrections · what is booked in a closed hour of owned hardware is hours × rate · nothing points to what
+is not there. Repairs nothing; rebuild.py makes roll-ups anew.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from gateway.db.tables import (
     rollups,
     usage,
 )
-from gateway.money.ledger import BUCKET_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
+from gateway.money.closing import wrong_hours
+from gateway.money.ledger import BOOKED, BUCKET_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
 from gateway.money.rebuild import Page, pages
 from gateway.money.records import UsageRecord
 from gateway.money.reports import OUTCOMES
@@ -70,6 +72,8 @@ async def audit(engine: AsyncEngine) -> Audit:
         await auditor.rows()
         await auditor.orphans()
         auditor.sums()
+        for where, told in await wrong_hours(connection):
+            found.add("an owned hour's shares, idle and warm-up are hours × rate", where, told)
     return found
 
 
@@ -136,6 +140,8 @@ class _Auditor:
 
     def _row(self, record: UsageRecord, charges: list[int]) -> None:
         where = f"row {record.id}"
+        if record.outcome in BOOKED:
+            return
         if record.outcome not in OUTCOMES:
             self._found.add("every row has an outcome", where, f"'{record.outcome}'")
         costs = [end.cost for end in record.attempts]

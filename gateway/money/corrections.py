@@ -19,6 +19,9 @@ from gateway.db.session import Dialect, Do, Transaction, open_session
 from gateway.db.tables import adjustments, teams, usage
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money import ledger
+from gateway.money.hours import hour_of
+from gateway.money.owned import HOURLY
+from gateway.money.presence import mark
 from gateway.money.rebuild import record_of
 from gateway.money.sync import RESOLVE, write_rollup
 
@@ -86,6 +89,8 @@ def _resolve(sql: Dialect, usage_id: UUID, cost_nanousd: int) -> Transaction[int
     rollup = ledger.Rollup()
     rollup.adjust(record_of(row, ()), delta)
     yield from write_rollup(rollup)
+    if row["price_id"].startswith(HOURLY):
+        yield from mark([(row["backend"], hour_of(row["started_at_us"]), row["vendor"], row["model"])])
     for window in sorted(json.loads(row["charges"])):
         yield Do("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", (window, delta))
     return delta

@@ -19,6 +19,8 @@ BINS_PER_DOUBLING = 4
 FOREIGN_CHARACTERS = 256  # of a vendor's id or code, or a client's tag
 LAST_BIN = 96  # 2^24 ms, four hours and a half
 REPRICE = "reprice"  # the reason of an adjustment: a price that became known late
+IDLE, WARM_UP = "idle", "warm_up"
+BOOKED = (IDLE, WARM_UP)  # outcomes of rows that are no request: what owned hardware cost that no request paid for
 
 CLASSES = (
     "input_tokens",
@@ -202,6 +204,9 @@ class Rollup:
         usage = record.usage
         own = self._at(record, record.backend, record.vendor, record.model, record.outcome)
         sums = own.sums
+        if record.outcome in BOOKED:
+            sums[2] += charged(record)
+            return
         sums[0] += 1
         sums[3] += record.saved
         sums[4] += record.cost is None

@@ -24,6 +24,7 @@ from gateway.db.tables import teams
 from gateway.money import ledger
 from gateway.money.book import Book
 from gateway.money.ledger import REPRICE, now_priced, reprice_id
+from gateway.money.presence import late, mark
 from gateway.money.pricing import cost
 from gateway.money.rebuild import attempt_of, record_of
 from gateway.money.records import AttemptEnd, UsageRecord
@@ -228,6 +229,7 @@ def _book(sql: Dialect, rated: Sequence[_Rated]) -> Transaction[None]:
         for window in one.charges:
             windows[window] = windows.get(window, 0) + delta
     yield from write_rollup(rollup)
+    yield from mark(late((one.record for one in rated), now))
     yield Many("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", sorted(windows.items()))
 
 

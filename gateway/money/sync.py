@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct, structs
 
 from gateway.db.session import Dialect, Do, Insert, Many, Rows, Transaction
-from gateway.money import ledger
+from gateway.money import ledger, presence
 from gateway.money.leases import Ask, Books, Line, plan
 from gateway.money.records import UsageRecord
 
@@ -224,6 +224,7 @@ def write_rows(
         late = [record for record in by_id.values() if record.id not in known and record.outcome != "unknown"]
         resolved = yield from _resolve(sql, late, rollup, now_us)
     yield from write_rollup(rollup)
+    yield from presence.mark(presence.late(by_id.values(), now_us))
     return ledger.charges_of(inserted), resolved
 
 

@@ -1,0 +1,162 @@
+"""One worker's part in the hours of owned hardware: says every few seconds that it is there, and closes hours that nobody has closed.
+
+Behind the requests; without the database it goes on and says later what it saw. Knows no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from uuid import UUID
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway.catalog import Backend
+from gateway.db.session import Away, Session, open_session
+from gateway.money import closing, presence
+from gateway.money.hours import HOUR_US, PRESENT, Span, hour_of
+from gateway.money.ledger import WARM_UP
+from gateway.money.owned import Owned
+from gateway.money.presence import HourKey, Sighting
+
+BEAT_S = 5.0
+ASK_S = 2.0  # for a machine to say that it is ready
+CLOSE_S = 60.0
+SAID_MAX = 1000  # spans that wait for the database
+
+log = logging.getLogger("tollway.money")
+
+
+class _Seen:
+    """A backend's hardware as it was seen at the last beats. told_us: up to where SQL knows."""
+
+    __slots__ = ("from_us", "rate", "told_us", "until_us", "warm_from_us")
+
+    def __init__(self, now_us: int, rate: int) -> None:
+        self.from_us = self.until_us = now_us
+        self.told_us: int | None = None
+        self.rate = rate
+        self.warm_from_us: int | None = None
+
+
+class Keeper:
+    """backends: of the catalog in force. ready: whether a backend's machine answers.
+
+    now_us: the database's clock.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        process: UUID,
+        owned: Owned,
+        now_us: Callable[[], int],
+        backends: Callable[[], Mapping[str, Backend]],
+        ready: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        self.engine = engine
+        self.session: Session = open_session(engine)
+        self.process = process
+        self.owned = owned
+        self.now_us = now_us
+        self.backends = backends
+        self.ready = ready
+        self.host = socket.gethostname()
+        self._seen: dict[str, _Seen] = {}
+        self._ended: list[Sighting] = []  # spans at a rate that is no more, not written yet
+        self._away = False
+
+    async def beat(self) -> None:
+        """Every BEAT_S: write what there is, learn what others have in flight."""
+        wanted = self._wanted()
+        answers = await asyncio.gather(*map(self._answers, wanted))
+        warming = {name for name, ready in zip(wanted, answers, strict=True) if not ready}
+        now_us, now = self.now_us(), time.monotonic()
+        for name in self._seen.keys() - wanted.keys():
+            del self._seen[name]
+        if not wanted:
+            return
+        sightings, hours = list(self._ended), set[HourKey]()
+        for name, backend in wanted.items():
+            sightings += self._look(backend, name in warming, now_us, now)
+            seen = self._seen[name]
+            since = seen.from_us if seen.told_us is None else seen.told_us
+            if seen.told_us is None or hour_of(since) != hour_of(seen.until_us):
+                hours |= {(name, hour, backend.vendor, backend.model) for hour in range(hour_of(since), seen.until_us + 1, HOUR_US)}
+        try:
+            others = await self.session.run(presence.beat(self.session.dialect, self.process, sightings, hours, now_us))
+        except Away as error:
+            self._tell(error)
+            return
+        self._away = False
+        self._ended.clear()
+        for name, backend in wanted.items():
+            self._seen[name].told_us = self._seen[name].until_us
+            self.owned.machine(backend, now).set_others(others.get((name, self._machine(backend)), 0), now)
+
+    def _look(self, backend: Backend, warming: bool, now_us: int, now: float) -> list[Sighting]:
+        """Spans of one backend up to now; a new rate begins a new one."""
+        machine, rate = self.owned.machine(backend, now), backend.hourly_nanousd
+        assert rate is not None
+        seen, where = self._seen.get(backend.name), self._machine(backend)
+        load = machine.mean_weight(now)
+        found: list[Sighting] = []
+        if seen is not None and seen.rate != rate:
+            machine.set_rate(rate, now)
+            self._ended = [*self._ended, Sighting(backend.name, Span(where, PRESENT, seen.from_us, now_us, seen.rate), 0)][-SAID_MAX:]
+            found.append(self._ended[-1])
+            seen = None
+        if seen is None:
+            seen = self._seen[backend.name] = _Seen(now_us, rate)
+        before, seen.until_us = seen.until_us, max(seen.until_us, now_us)
+        found.append(Sighting(backend.name, Span(where, PRESENT, seen.from_us, seen.until_us, rate), load))
+        if not warming:
+            seen.warm_from_us = None
+        else:
+            if seen.warm_from_us is None:
+                seen.warm_from_us = before
+            found.append(Sighting(backend.name, Span(where, WARM_UP, seen.warm_from_us, seen.until_us, rate), 0))
+        return found
+
+    async def close_hours(self) -> None:
+        """Every CLOSE_S: close what is due, whoever had the backend, and learn what its tokens lately cost."""
+        now_us, wanted = self.now_us(), self._wanted()
+        try:
+            for backend, hour_us in await closing.due(self.engine, now_us):
+                booked = await self.session.run(closing.close(self.session.dialect, self.process, backend, hour_us, now_us))
+                if booked is not None:
+                    log.info("owned hardware: an hour of %s is closed; %d nano-USD of it were nobody's", backend, booked)
+            known = await closing.averages(self.engine, wanted.keys(), now_us) if wanted else {}
+        except (Away, SQLAlchemyError, OSError, TimeoutError) as error:
+            self._tell(error)
+            return
+        for name, machine in self.owned.machines.items():
+            machine.average = known.get(name)
+
+    async def close(self) -> None:
+        """The last beat of this process."""
+        await self.beat()
+        await self.session.close()
+
+    async def _answers(self, backend: str) -> bool:
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await self.ready(backend)
+        except TimeoutError:
+            return False
+
+    def _wanted(self) -> dict[str, Backend]:
+        return {name: backend for name, backend in self.backends().items() if backend.hourly_nanousd is not None}
+
+    def _machine(self, backend: Backend) -> str:
+        """Every host has local engines of its own; anything else that a backend's name stands for is one machine for all."""
+        return self.host if backend.vendor == "local" else ""
+
+    def _tell(self, error: Exception) -> None:
+        if not self._away:
+            log.warning("owned hardware: the database does not answer (%s); hours are closed later", error)
+        self._away = True
