@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import RFC_4122
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.money.hours import GAP_US, HOUR_US, PRESENT, Hour, Owed, Span, hour_of, owed, row_id, rows_of
@@ -103,6 +103,7 @@ Spans = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(Spans, st.lists(st.integers(0, 10**12), max_size=20), st.lists(st.integers(-(10**9), 10**12), max_size=5))
 def test_shares_idle_and_warm_up_are_hours_times_rate(spans: list[Span], shares: list[int], late: list[int]) -> None:
     owing = owed(spans, HOUR)
@@ -117,6 +118,7 @@ def test_shares_idle_and_warm_up_are_hours_times_rate(spans: list[Span], shares:
     assert len({row.id for row in rows}) == len(rows)
 
 
+@settings(deadline=None)
 @given(Spans)
 def test_hours_side_by_side_owe_what_the_time_owes(spans: list[Span]) -> None:
     """Cut into hours or not, the covered time is the same, and never more than there is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.catalog import Backend, Price
@@ -83,6 +83,7 @@ Schedule = st.lists(
 )  # start ms, length ms, weight
 
 
+@settings(deadline=None)
 @given(Schedule, st.integers(0, 200 * RATE))
 def test_the_shares_of_any_schedule_are_the_busy_time(schedule: list[tuple[int, int, int]], rate: int) -> None:
     one = machine(rate)
