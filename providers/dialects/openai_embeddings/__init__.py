@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from providers.dialects import error_bodies
 from providers.dialects.base import Dialect
 from providers.dialects.openai_chat import errors
-from providers.dialects.openai_embeddings import answers
-from providers.dialects.openai_embeddings.requests import NAME, decode_request, encode_request, messages, parameters, tools
+from providers.dialects.openai_embeddings import answers, requests
+from providers.types import Parameters
 
 DIALECT = Dialect(
-    name=NAME,
-    decode_request=decode_request,
-    messages=messages,
-    tools=tools,
-    parameters=parameters,
-    encode_request=encode_request,
+    name=requests.NAME,
+    decode_request=requests.decode_request,
+    read_messages=requests.read_messages,
+    read_tools=lambda _request: (),
+    read_parameters=lambda _request: Parameters(),
+    encode_request=requests.encode_request,
     stream_decoder=answers.StreamDecoder,
     decode_answer=answers.decode_answer,
     encode_answer=answers.encode_answer,
     stream_encoder=answers.StreamEncoder,
-    http_error=errors.http_error,
+    http_error=error_bodies.http_error,
     error_body=errors.error_body,
     stream_error=errors.stream_error,
 )

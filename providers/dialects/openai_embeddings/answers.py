@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from providers.dialects.base import UNREADABLE
-from providers.dialects.openai_chat.errors import stated_error
+from providers.dialects.error_bodies import stated_error
 from providers.dialects.openai_embeddings.requests import NAME
 from providers.dialects.streams import StreamReader
 from providers.errors import BadAnswer
