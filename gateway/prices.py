@@ -6,6 +6,7 @@ what they were billed at until money/reprice.py books the difference. Knows no c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import Meta, Struct, structs
 from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway.catalog import Price, Tier
+from gateway.catalog import Backend, Price, Tier
 from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import price_book
@@ -169,12 +170,17 @@ def book_of(text: str) -> Book:
     return Book(entries)
 
 
-async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:
-    """What each backend of the settings is billed at now."""
+async def backends(engine: AsyncEngine, settings: Settings) -> Mapping[str, Backend]:
+    """The backends of the settings with the prices now in force."""
     async with reading(engine).connect() as connection:
         known, _ = await read_prices(connection)
-    backends = build(settings, known).backends.values()
-    return [Priced(backend=one.name, vendor=one.vendor, model=one.model, price=one.price, hourly=one.hourly_nanousd) for one in backends]
+    return build(settings, known).backends
+
+
+async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:
+    """What each backend of the settings is billed at now."""
+    found = (await backends(engine, settings)).values()
+    return [Priced(backend=one.name, vendor=one.vendor, model=one.model, price=one.price, hourly=one.hourly_nanousd) for one in found]
 
 
 def _entry(row: Row[tuple[object, ...]], now_us: int, held: set[str]) -> Entry:

@@ -22,7 +22,7 @@ from gateway import people, prices, rates
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
-from gateway.money import reports
+from gateway.money import break_even, reports
 from gateway.money.pricing import nanousd, usd
 from gateway.settings import Settings
 from providers.dialects import DIALECTS
@@ -94,13 +94,17 @@ class PriceList(Struct, frozen=True):
 
 
 class PricedView(Struct, frozen=True, kw_only=True):
-    """What a backend is billed at: the price's id and its rates in USD per million tokens; both null where it has none."""
+    """What a backend is billed at: the price's id and its rates in USD per million tokens; both null where it has none.
+
+    hourly_usd: of owned hardware, which is billed by the hour; the rates are then what one token more costs.
+    """
 
     backend: str
     vendor: str
     model: str
     price: str | None
     usd: dict[str, str] | None
+    hourly_usd: str | None
 
 
 class PricedList(Struct, frozen=True):
@@ -127,7 +131,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
     router = Router(
         path="/admin",
         guards=[admins_only],
-        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), *_limits(parts), *_prices(parts), _spend(parts)],
+        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), *_limits(parts), *_prices(parts), _spend(parts), _owned(parts)],
         exception_handlers={ValidationException: _invalid},
         tags=["admin"],
     )
@@ -260,6 +264,18 @@ def _spend(parts: Admins) -> BaseRouteHandler:
     return spend
 
 
+def _owned(parts: Admins) -> BaseRouteHandler:
+    @get("/reports/owned", summary="Owned hardware: what it came to, how busy it was, and where a hosted backend would cost the same")
+    async def owned(
+        request: Request[Any, Any, Any], since: FromQuery[str | None] = None, until: FromQuery[str | None] = None
+    ) -> dict[str, Any]:
+        _known(request, ("since", "until"))
+        asked = break_even.Asked(since=since, until=until)
+        return break_even.document(await break_even.owned(parts.engine, await prices.backends(parts.engine, parts.settings), asked))
+
+    return owned
+
+
 def _amount(text: str) -> int:
     try:
         return nanousd(text, "usd")
@@ -275,6 +291,7 @@ def _priced(one: prices.Priced) -> PricedView:
         model=one.model,
         price=None if price is None else price.id,
         usd=None if price is None else prices.rates_of(price),
+        hourly_usd=None if one.hourly is None else usd(one.hourly),
     )
 
 

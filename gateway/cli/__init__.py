@@ -36,6 +36,7 @@ app.command("gateway.cli.budgets:app", name="budgets", help="Hard limits on spen
 app.command("gateway.cli.limits:app", name="limits", help="Rate limits, per key, team or organisation.")
 app.command("gateway.cli.prices:app", name="prices", help="What models cost: the price book, and which backends have no price.")
 app.command("gateway.cli.report:report", help="What was spent, by whom, on what.")
+app.command("gateway.cli.owned:owned", help="Owned hardware: what it came to, and where a hosted backend would cost the same.")
 app.command("gateway.cli.ledger:app", name="ledger", help="The ledger: check it, export it, settle what is unknown, prune it.")
 app.command("gateway.cli.processes:app", name="processes", help="Gateway processes and the budget money they hold.")
 app.command("gateway.cli.explain:explain", help="Why a request went to the backend it went to.")

@@ -45,6 +45,7 @@ CALLS = [
     ("GET", "/admin/prices/check"),
     ("PUT", "/admin/prices"),
     ("GET", "/admin/reports/spend"),
+    ("GET", "/admin/reports/owned"),
 ]
 
 
@@ -234,3 +235,10 @@ async def test_the_calls_are_documented(ops: Admin) -> None:
     document = ops.app.openapi_schema.to_schema()
     assert {path.split("/{")[0] for path in document["paths"]} >= {"/admin/teams", "/admin/keys", "/admin/budgets", "/admin/reports/spend"}
     assert "forbid" not in str(document["components"]) and "NewBudget" in str(document["components"])
+
+
+async def test_owned_hardware(ops: Admin) -> None:
+    assert await ops.call("GET", "/admin/reports/owned?since=2026-11-01") == (200, {"backends": []})
+    status, body = await ops.call("GET", "/admin/reports/owned?until=soon")
+    assert (status, body["error"]["param"]) == (400, "until")
+    assert (await ops.call("GET", "/admin/reports/owned?timezone=UTC"))[0] == 400
