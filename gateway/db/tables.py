@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0005"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0006"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -286,33 +286,55 @@ owned_hours = Table(
     Index(None, "check_at_us"),
 )
 
-ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")
 
-rollups = Table(
-    "rollups",
-    metadata,
-    Column("bucket_us", BigInteger, primary_key=True),  # start of a quarter of an hour
-    *(Column(name, BigInteger, primary_key=True) for name in ("org_id", "team_id", "key_id")),
-    *(Column(name, Text, primary_key=True) for name in ("route", "backend", "vendor", "model", "outcome", "tag")),
-    *(_count(name) for name in ("requests", "attempts", "cost", "saved", "unpriced", "estimated")),
-    *_usage_classes(),
-    _count("ttft_count"),
-    _count("ttft_ms"),
-    _count("duration_ms"),
-    Index(None, "team_id", "bucket_us"),
-)
+def _rollup_keys() -> list[Column[Any]]:
+    return [
+        Column("bucket_us", BigInteger, primary_key=True),  # start of a quarter of an hour
+        *(Column(name, BigInteger, primary_key=True) for name in ("org_id", "team_id", "key_id")),
+        *(Column(name, Text, primary_key=True) for name in ("route", "backend", "vendor", "model", "outcome", "tag")),
+    ]
 
-# how many requests fell into which bin of a latency; bins as money/ledger.py cuts them. Apart from rollups, so that both add up by upsert
-latency_rollups = Table(
-    "latency_rollups",
+
+def _team_keys() -> list[Column[Any]]:
+    return [
+        *(Column(name, BigInteger, primary_key=True) for name in ("span_us", "bucket_us", "org_id", "team_id")),
+        Column("outcome", Text, primary_key=True),
+    ]
+
+
+def _latency_keys() -> list[Column[Any]]:
+    return [Column("metric", Text, primary_key=True), Column("octave", SmallInteger, primary_key=True)]  # metric: ttft | duration
+
+
+def _rollup_sums() -> list[Column[int]]:
+    return [
+        *(_count(name) for name in ("requests", "attempts", "cost", "saved", "unpriced", "estimated")),
+        *_usage_classes(),
+        *(_count(name) for name in ("ttft_count", "ttft_ms", "duration_ms", "failovers")),
+    ]
+
+
+def _octave() -> list[Column[int]]:
+    return [_count(name) for name in ("n0", "n1", "n2", "n3")]
+
+
+rollups = Table("rollups", metadata, *_rollup_keys(), *_rollup_sums(), Index(None, "team_id", "bucket_us"), sqlite_with_rowid=False)
+
+# how many requests fell into which bin of a latency, the four bins of a doubling in one row: money/latencies.py. Apart from rollups, so
+# that both add up by upsert
+latency_rollups = Table("latency_rollups", metadata, *_rollup_keys(), *_latency_keys(), *_octave(), sqlite_with_rowid=False)
+
+# the same by team alone, once per hour and once per day of UTC: what a month by team is read from. Rows that are changed all day long
+team_rollups = Table("team_rollups", metadata, *_team_keys(), *_rollup_sums(), sqlite_with_rowid=False, postgresql_with={"fillfactor": 50})
+
+team_latency_rollups = Table(
+    "team_latency_rollups",
     metadata,
-    Column("bucket_us", BigInteger, primary_key=True),
-    *(Column(name, BigInteger, primary_key=True) for name in ("org_id", "team_id", "key_id")),
-    *(Column(name, Text, primary_key=True) for name in ("route", "backend", "vendor", "model", "outcome", "tag")),
-    Column("metric", Text, primary_key=True),  # ttft | duration
-    Column("bin", SmallInteger, primary_key=True),
-    _count("count"),
-    Index(None, "team_id", "bucket_us"),
+    *_team_keys(),
+    *_latency_keys(),
+    *_octave(),
+    sqlite_with_rowid=False,
+    postgresql_with={"fillfactor": 50},
 )
 
 decisions = Table(

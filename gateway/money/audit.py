@@ -26,11 +26,13 @@ from gateway.db.tables import (
     gateway_processes,
     latency_rollups,
     rollups,
+    team_rollups,
     usage,
 )
 from gateway.money.closing import wrong_hours
-from gateway.money.ledger import BOOKED, BUCKET_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
-from gateway.money.rebuild import Page, pages
+from gateway.money.latencies import COUNTS
+from gateway.money.ledger import BOOKED, BUCKET_US, DAY_US, HOUR_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
+from gateway.money.rebuild import TEAM_TABLES, Page, pages, team_sums
 from gateway.money.records import UsageRecord
 from gateway.money.reports import OUTCOMES
 from gateway.money.retention import pruned_until
@@ -116,12 +118,16 @@ class _Auditor:
             if bucket_us >= pruned:
                 self._found.buckets += 1
                 await self._compare(rollups, ROLLUP_KEYS, ROLLUP_SUMS, made.rows(), bucket_us)
-                await self._compare(latency_rollups, LATENCY_KEYS, ("count",), made.latency_rows(), bucket_us)
-            bucket_us = await self._next(bucket_us + BUCKET_US)
+                await self._compare(latency_rollups, LATENCY_KEYS, COUNTS, made.latency_rows(), bucket_us)
+            after_us = await self._next(bucket_us + BUCKET_US)
+            day_us = bucket_us - bucket_us % DAY_US
+            if day_us >= pruned and (after_us is None or after_us >= day_us + DAY_US):
+                await self._teams(day_us)
+            bucket_us = after_us
 
     async def _next(self, since_us: int) -> int | None:
         """The next quarter of an hour of which the ledger or the roll-ups know."""
-        columns = (usage.c.started_at_us, rollups.c.bucket_us, latency_rollups.c.bucket_us)
+        columns = (usage.c.started_at_us, rollups.c.bucket_us, latency_rollups.c.bucket_us, team_rollups.c.bucket_us)
         known = [(await self._connection.execute(select(func.min(one)).where(one >= since_us))).scalar_one() for one in columns]
         least = min((one for one in known if one is not None), default=None)
         return None if least is None else least - least % BUCKET_US
@@ -159,11 +165,24 @@ class _Auditor:
     async def _compare(
         self, table: Table, keys: tuple[str, ...], sums: tuple[str, ...], made: Sequence[tuple[Any, ...]], bucket_us: int
     ) -> None:
-        width = len(keys)
-        wanted = {row[:width]: row[width:] for row in made}
         columns = [table.c[name] for name in (*keys, *sums)]
         rows = await self._connection.execute(select(*columns).where(table.c.bucket_us == bucket_us))
-        there = {tuple(row[:width]): tuple(row[width:]) for row in rows}
+        self._differ(table, keys, sums, made, rows.all())
+
+    async def _teams(self, day_us: int) -> None:
+        """The roll-ups by team of a day beside the sums of its quarters."""
+        for table, keys, sums in TEAM_TABLES:
+            columns = [table.c[name] for name in (*keys, *sums)]
+            there = select(*columns).where(table.c.bucket_us >= day_us, table.c.bucket_us < day_us + DAY_US)
+            made: list[Any] = []
+            for span_us in (HOUR_US, DAY_US):
+                made += (await self._connection.execute(team_sums(table, span_us, day_us))).all()
+            self._differ(table, keys, sums, made, (await self._connection.execute(there)).all())
+
+    def _differ(self, table: Table, keys: tuple[str, ...], sums: tuple[str, ...], made: Sequence[Any], found_rows: Sequence[Any]) -> None:
+        width = len(keys)
+        wanted = {tuple(row[:width]): tuple(row[width:]) for row in made}
+        there = {tuple(row[:width]): tuple(row[width:]) for row in found_rows}
         nothing = (0,) * len(sums)
         for key in sorted(wanted.keys() | there.keys()):
             right, found = wanted.get(key, nothing), there.get(key, nothing)

@@ -6,18 +6,18 @@ The roll-ups of a row add up to the row's cost exactly.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import add
 from typing import Any
 from uuid import UUID, uuid5
 
+from gateway.money import latencies
 from gateway.money.records import AttemptEnd, UsageRecord
 from providers.types import Usage
 
 BUCKET_US = 900_000_000  # a quarter of an hour: every zone's midnight lies on one
-BINS_PER_DOUBLING = 4
+HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000  # of UTC: the spans of a team's roll-ups
 FOREIGN_CHARACTERS = 256  # of a vendor's id or code, or a client's tag
-LAST_BIN = 96  # 2^24 ms, four hours and a half
 REPRICE = "reprice"  # the reason of an adjustment: a price that became known late
 IDLE, WARM_UP = "idle", "warm_up"
 BOOKED = (IDLE, WARM_UP)  # outcomes of rows that are no request: what owned hardware cost that no request paid for
@@ -44,8 +44,14 @@ ATTEMPT_COLUMNS = (
     *(*CLASSES, "estimated", "ttft_ms", "duration_ms"),
 )
 ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")
-ROLLUP_SUMS = ("requests", "attempts", "cost", "saved", "unpriced", "estimated", *CLASSES, "ttft_count", "ttft_ms", "duration_ms")
-LATENCY_KEYS = (*ROLLUP_KEYS, "metric", "bin")
+ROLLUP_SUMS = (
+    *("requests", "attempts", "cost", "saved", "unpriced", "estimated", "failovers", "ttft_count", "ttft_ms", "duration_ms"),
+    *CLASSES,  # last: a new class moves nothing
+)
+_FIRST_CLASS = len(ROLLUP_SUMS) - len(CLASSES)
+LATENCY_KEYS = (*ROLLUP_KEYS, "metric", "octave")
+TEAM_KEYS = ("span_us", "bucket_us", "org_id", "team_id", "outcome")
+TEAM_LATENCY_KEYS = (*TEAM_KEYS, "metric", "octave")
 TYPES = {  # of Postgres arrays; what is not named is BIGINT
     **dict.fromkeys(("id", "request_id", "process_id"), "uuid"),
     **dict.fromkeys(
@@ -66,7 +72,7 @@ TYPES = {  # of Postgres arrays; what is not named is BIGINT
         ),
         "text",
     ),
-    **dict.fromkeys(("status", "n", "bin"), "smallint"),
+    **dict.fromkeys(("status", "n", "octave"), "smallint"),
     "ttft_ms": "int",
     "streamed": "bool",
     "estimated": "bool",
@@ -75,19 +81,7 @@ ROLLUP_TYPES = TYPES | {"ttft_ms": "bigint", "estimated": "bigint"}
 
 Row = tuple[Any, ...]
 Key = tuple[int, int, int, int, str, str, str, str, str, str]
-
-
-def bin_of(ms: int) -> int:
-    """The bin of a latency: bin b holds ms in [2^((b-1)/4), 2^(b/4)) roughly, 0 holds 0."""
-    return 0 if ms <= 0 else min(LAST_BIN, 1 + int(BINS_PER_DOUBLING * math.log2(ms)))
-
-
-_BINS = tuple(bin_of(ms) for ms in range(4096))  # most latencies there are
-
-
-def bin_upper_ms(number: int) -> float:
-    """The upper edge of a bin."""
-    return 0.0 if number == 0 else float(2.0 ** (number / BINS_PER_DOUBLING))
+TeamKey = tuple[int, int, int, int, str]
 
 
 def clean(text: str) -> str:
@@ -193,9 +187,21 @@ class _Sums:
         self.duration: dict[int, int] = {}
         self.ttft: dict[int, int] = {}
 
+    def merge(self, other: _Sums) -> None:
+        self.sums = list(map(add, self.sums, other.sums))
+        for mine, others in ((self.duration, other.duration), (self.ttft, other.ttft)):
+            for number, times in others.items():
+                mine[number] = mine.get(number, 0) + times
+
+    def latencies(self) -> Iterator[Row]:
+        """(metric, octave, n0, n1, n2, n3)"""
+        for metric, bins in (("duration", self.duration), ("ttft", self.ttft)):
+            if bins:
+                yield from ((metric, *octave) for octave in latencies.octaves(bins))
+
 
 class Rollup:
-    """Sums of one batch by key, and how many requests fell into which latency bin."""
+    """Sums of one batch by key, and how many requests fell into which latency bin; and the same by team, per hour and day of UTC."""
 
     def __init__(self) -> None:
         self._by_key: dict[Key, _Sums] = {}
@@ -211,13 +217,14 @@ class Rollup:
         sums[3] += record.saved
         sums[4] += record.cost is None
         sums[5] += usage.estimated
-        sums[18] += record.duration_ms
-        _count(own.duration, record.duration_ms)
+        sums[9] += record.duration_ms
+        latencies.count(own.duration, record.duration_ms)
         if record.ttft_ms is not None:
-            sums[16] += 1
-            sums[17] += record.ttft_ms
-            _count(own.ttft, record.ttft_ms)
+            sums[7] += 1
+            sums[8] += record.ttft_ms
+            latencies.count(own.ttft, record.ttft_ms)
         rest = charged(record)
+        failed_over = 0
         for end in record.attempts:
             if (
                 end.backend == record.backend
@@ -228,12 +235,15 @@ class Rollup:
                 there = sums  # the usual case: its key need not be made again
             else:
                 there = self._at(record, end.backend, end.vendor, end.model, end.outcome).sums
+                if end.outcome == "failed" and end.backend != record.backend:
+                    failed_over = 1
             there[1] += 1
             if record.cost is not None and end.cost is not None:
                 there[2] += end.cost
                 rest -= end.cost
             _add_tokens(there, end.usage)
         sums[2] += rest  # 0 unless a cost was booked that no attempt carries
+        sums[6] += failed_over
         if not record.attempts:
             _add_tokens(sums, usage)
 
@@ -257,30 +267,28 @@ class Rollup:
         return [(*key, *self._by_key[key].sums) for key in sorted(self._by_key)]
 
     def latency_rows(self) -> list[Row]:
-        return [
-            (*key, metric, number, count)
-            for key in sorted(self._by_key)
-            for metric, bins in (("duration", self._by_key[key].duration), ("ttft", self._by_key[key].ttft))
-            for number, count in sorted(bins.items())
-        ]
+        return [(*key, *row) for key in sorted(self._by_key) for row in self._by_key[key].latencies()]
+
+    def team_rows(self) -> tuple[list[Row], list[Row]]:
+        """(rows of sums, rows of latencies) by team, sorted: a month of many keys, models and tags is few of them."""
+        by_team: dict[TeamKey, _Sums] = {}
+        for key, sums in self._by_key.items():
+            _merge(by_team, (HOUR_US, key[0] - key[0] % HOUR_US, key[1], key[2], key[8]), sums)
+        for (_, hour, org, team, outcome), sums in list(by_team.items()):
+            _merge(by_team, (DAY_US, hour - hour % DAY_US, org, team, outcome), sums)
+        keys = sorted(by_team)
+        return [(*key, *by_team[key].sums) for key in keys], [(*key, *row) for key in keys for row in by_team[key].latencies()]
 
 
-def _count(bins: dict[int, int], ms: int) -> None:
-    number = _BINS[ms] if 0 <= ms < len(_BINS) else bin_of(ms)
-    bins[number] = bins.get(number, 0) + 1
+def _merge(into: dict[TeamKey, _Sums], key: TeamKey, sums: _Sums) -> None:
+    there = into.get(key)
+    if there is None:
+        there = into[key] = _Sums()
+    there.merge(sums)
 
 
 def _add_tokens(sums: list[int], usage: Usage) -> None:
-    sums[6] += usage.input
-    sums[7] += usage.cache_read
-    sums[8] += usage.cache_write_5m
-    sums[9] += usage.cache_write_1h
-    sums[10] += usage.input_audio
-    sums[11] += usage.input_image
-    sums[12] += usage.output
-    sums[13] += usage.reasoning
-    sums[14] += usage.output_audio
-    sums[15] += usage.output_image
+    sums[_FIRST_CLASS:] = map(add, sums[_FIRST_CLASS:], _tokens(usage))
 
 
 def charges_of(records: Iterable[UsageRecord]) -> dict[int, int]:

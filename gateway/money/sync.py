@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from gateway.db.session import Dialect, Do, Insert, Many, Rows, Transaction
 from gateway.money import ledger, presence
+from gateway.money.latencies import COUNTS
 from gateway.money.leases import Ask, Books, Line, plan
 from gateway.money.records import UsageRecord
 
@@ -307,9 +308,12 @@ def bring_back(sql: Dialect, process: UUID, record: UsageRecord) -> Transaction[
 
 def write_rollup(rollup: ledger.Rollup) -> Transaction[None]:
     """Add the sums to what stands there."""
+    teams, team_latencies = rollup.team_rows()
     for table, keys, sums, rows in (
         ("rollups", ledger.ROLLUP_KEYS, ledger.ROLLUP_SUMS, rollup.rows()),
-        ("latency_rollups", ledger.LATENCY_KEYS, ("count",), rollup.latency_rows()),
+        ("latency_rollups", ledger.LATENCY_KEYS, COUNTS, rollup.latency_rows()),
+        ("team_rollups", ledger.TEAM_KEYS, ledger.ROLLUP_SUMS, teams),
+        ("team_latency_rollups", ledger.TEAM_LATENCY_KEYS, COUNTS, team_latencies),
     ):
         adding = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in sums)
         yield Insert(

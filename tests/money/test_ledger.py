@@ -11,14 +11,11 @@ from msgspec import structs
 from gateway.money.ledger import (
     ATTEMPT_COLUMNS,
     BUCKET_US,
-    LAST_BIN,
     ROLLUP_KEYS,
     ROLLUP_SUMS,
     USAGE_COLUMNS,
     Rollup,
     attempt_row,
-    bin_of,
-    bin_upper_ms,
     charges_of,
     clean,
     usage_row,
@@ -96,14 +93,6 @@ def test_roll_ups_add_up_to_the_rows(drawn: list[tuple[int | None, list[int | No
 def test_windows_are_charged_the_priced_rows() -> None:
     records = [record_of(uuid4(), NOW, None, cost, charges=charges) for cost, charges in ((5, (1, 2)), (7, (2,)), (None, (1,)))]
     assert charges_of(records) == {1: 5, 2: 12}
-
-
-@given(st.integers(0, 10**9))
-def test_a_latency_lies_in_its_bin(ms: int) -> None:
-    number = bin_of(ms)
-    assert 0 <= number <= LAST_BIN
-    if 0 < number < LAST_BIN:
-        assert bin_upper_ms(number - 1) * 0.999 <= ms <= bin_upper_ms(number) * 1.001
 
 
 def test_foreign_text_is_cut_and_cleaned() -> None:

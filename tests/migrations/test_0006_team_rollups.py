@@ -1,0 +1,64 @@
+"""Roll-ups of the fifth version become those that this program would have written."""
+
+from __future__ import annotations
+
+import importlib
+from datetime import UTC, datetime
+from typing import Any
+
+from alembic import command, op
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, insert, select, text
+
+import migrations
+from gateway.db.tables import latency_rollups, rollups, team_latency_rollups, team_rollups
+from gateway.money.ledger import BUCKET_US
+from gateway.money.windows import to_us
+from tests.conftest import Database
+from tests.fixtures.ledger import mixed, record, write
+
+START = to_us(datetime(2026, 11, 1, tzinfo=UTC))
+TABLES = (rollups, latency_rollups, team_rollups, team_latency_rollups)
+
+
+def contents(connection: Connection, table: Table) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(select(table).order_by(*table.primary_key.columns)).mappings()]
+
+
+def back(connection: Connection) -> None:
+    """Put the tables of the fifth version in the place of these, with what they would have held."""
+    sums = [{name: value for name, value in row.items() if name != "failovers"} for row in contents(connection, rollups)]
+    bins = []
+    for row in contents(connection, latency_rollups):
+        counts = [row.pop(name) for name in ("n0", "n1", "n2", "n3")]
+        octave = row.pop("octave")
+        bins += [{**row, "bin": octave * 4 + place - 3, "count": times} for place, times in enumerate(counts) if times]
+    for table in TABLES:
+        table.drop(connection)
+    with Operations.context(MigrationContext.configure(connection)):  # type: ignore[no-untyped-call]
+        importlib.import_module("migrations.versions.0001_first").rollups()
+        for name in ("input_image_tokens", "output_image_tokens"):
+            op.add_column("rollups", Column(name, BigInteger, nullable=False, server_default="0"))
+    for name, rows in (("rollups", sums), ("latency_rollups", bins)):
+        old = Table(name, MetaData(), autoload_with=connection)
+        connection.execute(insert(old), rows)
+    connection.execute(text("UPDATE alembic_version SET version_num = '0005'"))
+
+
+def upgrade(connection: Connection) -> None:
+    configuration = migrations.configuration()
+    configuration.attributes["connection"] = connection
+    command.upgrade(configuration, "0006")
+
+
+async def test_nothing_is_lost_and_what_is_new_is_counted(database: Database) -> None:
+    await write(database.engine, [*mixed(120, START, START + 40 * BUCKET_US), record(START, [], ttft_ms=0, duration_ms=0)])
+    async with database.engine.begin() as connection:
+        before = [await connection.run_sync(contents, table) for table in TABLES]
+        await connection.run_sync(back)
+        await connection.run_sync(upgrade)
+    async with database.engine.begin() as connection:
+        assert [await connection.run_sync(contents, table) for table in TABLES] == before
+        assert sum(row["failovers"] for row in before[0]) > 5
+        assert sum(row["failovers"] for row in before[2]) == 2 * sum(row["failovers"] for row in before[0])
