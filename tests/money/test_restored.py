@@ -21,6 +21,8 @@ from gateway.db.tables import (
     gateway_processes,
     latency_rollups,
     rollups,
+    team_latency_rollups,
+    team_rollups,
     usage,
 )
 from gateway.money.accounts import Accounts, BudgetRow, Hold, Refusal, Scope
@@ -31,7 +33,8 @@ from tests.fixtures.money import CENT, add_budget, books, intent_of, record_of
 
 MONEY = Money(tick_s=0.05, segment_bytes=1 << 18, heartbeat_s=0.5)
 SCOPE = Scope(1, 1, 1, "assistant")
-TABLES = (usage, attempts, adjustments, rollups, latency_rollups, budget_windows, budget_leases, gateway_processes)
+ROLLUPS = (rollups, latency_rollups, team_rollups, team_latency_rollups)
+TABLES = (usage, attempts, adjustments, *ROLLUPS, budget_windows, budget_leases, gateway_processes)
 Open = Callable[..., Awaitable[Accounts]]
 
 
