@@ -15,6 +15,7 @@ from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from gateway import errors
+from gateway.alerting import Alerting
 from gateway.api import admin, openapi, plain
 from gateway.api.count_tokens import CountTokens
 from gateway.api.endpoint import Endpoint, error_headers
@@ -37,10 +38,11 @@ from gateway.money.owned import Owned
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
-from gateway.settings import BackendSettings, Settings
+from gateway.settings import AlertSettings, BackendSettings, Settings
 from gateway.snapshot import Prices, Snapshot
 from gateway.telemetry import Telemetry, setup_logging
 from gateway.ticker import Ticker
+from gateway.webhook import Webhook
 from providers import tokens
 from providers.dialects import DIALECTS
 from providers.http import Upstream
@@ -63,12 +65,15 @@ COUNTING = {"/v1/messages/count_tokens": "anthropic_messages"}
 class Application:
     """One worker's parts and its ASGI callable, with the steps of its life: start, reload, begin_drain, finish."""
 
-    def __init__(self, parts: Parts, ticker: Ticker, decisions: DecisionLog, upstream: Upstream, keeper: Keeper) -> None:
+    def __init__(
+        self, parts: Parts, ticker: Ticker, decisions: DecisionLog, upstream: Upstream, keeper: Keeper, alerting: Alerting
+    ) -> None:
         self.parts = parts
         self.ticker = ticker
         self.decisions = decisions
         self.upstream = upstream
         self.keeper = keeper
+        self.alerting = alerting
         self.in_flight: set[Exchange] = parts.pipeline.in_flight
         self.retiring: set[asyncio.Task[None]] = set()  # closing what reloads replaced
         self.litestar = litestar_app(parts)
@@ -84,6 +89,8 @@ class Application:
         await self.keeper.beat()  # before the first request that draws on it
         self.ticker.every("owned hardware", BEAT_S, self.keeper.beat)
         self.ticker.every("owned hours", CLOSE_S, self.keeper.close_hours)
+        self.ticker.every("budget alerts", self.parts.settings.alerts.every_s, self.alerting.look)
+        self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
         self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
 
@@ -125,6 +132,7 @@ class Application:
         await self.keeper.close()
         await self.parts.accounts.close()
         await self.decisions.flush()
+        await self.alerting.close()
         for provider in self.parts.providers.values():
             await provider.close()
         await self.upstream.close()
@@ -204,7 +212,20 @@ async def build(settings: Settings, worker_id: str) -> Application:
     await snapshot.load()
     ticker = Ticker(parts.pipeline.in_flight, settings.server.keep_alive_s, settings.server.stalled_client_s, telemetry)
     keeper = Keeper(engine, accounts.process_id, owned, accounts.now_us, lambda: parts.catalog.backends, lambda name: is_ready(parts, name))
-    return Application(parts, ticker, decisions, upstream, keeper)
+    alerting = Alerting(engine, settings.alerts, make_webhook(settings.alerts), accounts.take_refused, telemetry.numbers.add)
+    return Application(parts, ticker, decisions, upstream, keeper, alerting)
+
+
+def make_webhook(alerts: AlertSettings) -> Webhook | None:
+    """Where alerts are delivered, if anywhere. Raises ValueError for a reference without a value."""
+    if not alerts.webhook_url:
+        return None
+    url = alerts.webhook_url
+    if url.startswith(("env:", "file:")):
+        url = resolve(url, what="alerts.webhook_url")
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("alerts.webhook_url: what the reference names must begin with http:// or https://")
+    return Webhook(url, resolve(alerts.webhook_secret, what="alerts.webhook_secret").encode(), alerts.timeout_s)
 
 
 def make_providers(settings: Settings, upstream: Upstream) -> dict[str, Provider]:

@@ -81,6 +81,7 @@ class Attempts:
         if failures:
             raise self.router.exhausted(failures, plan, time.monotonic())
         assert refusal is not None
+        self.accounts.refused(refusal)
         raise refusal.error(self.over_budget_status)
 
     def _choose(self, x: Exchange) -> tuple[Backend, ...]:
@@ -185,6 +186,8 @@ class Attempts:
         x.clamped = None
         price = self.owned.reserving(backend)
         most = worst(price, _bound(x, backend, x.features.input_tokens_upper))
+        if most == 0 and x.features.budgeted and not x.route.free_when_spent and x.hold is None:
+            return await self._something_left(x)
         if not most:
             return most
         got = self._take(x, most)
@@ -199,6 +202,15 @@ class Attempts:
             if isinstance(got, Refusal) and x.clamp and price is not None:
                 return await self._clamp(x, price, _bound(x, backend, upper)) or got
         return got if isinstance(got, Refusal) else most
+
+    async def _something_left(self, x: Exchange) -> int | Refusal:
+        """For a free attempt on a route that stops with its budgets: the smallest amount there is must be left in each."""
+        got = self._take(x, 1)
+        if isinstance(got, Refusal):
+            got = await self.accounts.obtain(x.scope, 1, x.started_us)
+            if isinstance(got, Hold):
+                x.hold = got
+        return got if isinstance(got, Refusal) else 1
 
     async def _clamp(self, x: Exchange, price: Price, bound: Bound) -> int | None:
         """Reserve for as much output as the budgets leave; None where that is no answer any more."""

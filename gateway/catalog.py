@@ -85,6 +85,7 @@ class Route(Struct, frozen=True, kw_only=True):
     cache: str = "deterministic"  # deterministic | always | never
     cache_ttl_s: int = 3600
     max_attempts: int = 3  # over all backends
+    free_when_spent: bool = True  # a backend of price 0 may be asked when a budget has nothing left
     labels: Mapping[str, str] = {}  # a backend must carry each of them
 
 

@@ -129,5 +129,6 @@ def _route(one: RouteSettings, ttl_s: int) -> Route:
         cache=one.cache,
         cache_ttl_s=one.cache_ttl_s if one.cache_ttl_s is not None else ttl_s,
         max_attempts=one.max_attempts,
+        free_when_spent=one.free_when_spent,
         labels=one.labels,
     )

@@ -15,16 +15,18 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, Table, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Table, and_, case, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.auth import SCOPES, mint
 from gateway.db.engine import clock_us, reading
-from gateway.db.tables import api_keys, budget_windows, budgets, catalog_version, organisations, rollups, teams
+from gateway.db.tables import api_keys, budget_thresholds, budget_windows, budgets, catalog_version, organisations, rollups, teams
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money.windows import PERIODS, bounds, to_us, zone
 
 DEFAULT_ORG = "default"
+ALERTS = (80, 100)  # percents of a new budget whose crossing is told
+ALERTS_MAX = 10
 MODELS_MAX = 1000  # names in one key's allow-list
 LISTED_MAX = 100_000  # rows of one listing
 LIMIT_MAX = 1_000_000_000 * 10**9  # nano-USD: a thousand million dollars, far inside 64 bits
@@ -66,7 +68,10 @@ class NewKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """scope_kind: organisation | team | key. scope: a name, or a key's public part. model: a route's name, None = all."""
+    """scope_kind: organisation | team | key. scope: a name, or a key's public part. model: a route's name, None = all.
+
+    alerts: percents of the limit whose crossing is told; None = as they are, ALERTS of a new budget.
+    """
 
     scope_kind: str
     scope: str
@@ -74,10 +79,14 @@ class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     period: str
     timezone: str = "UTC"
     model: str | None = None
+    alerts: tuple[int, ...] | None = None
 
 
 class Budget(Struct, frozen=True, kw_only=True):
-    """A live budget with its present window: what is spent, and what processes hold of it for requests. limit: with a running override."""
+    """A live budget with its present window: what is spent, and what processes hold of it for requests.
+
+    override, override_until: None where none runs. alerts: percents whose crossing is told.
+    """
 
     id: int
     scope_kind: str
@@ -86,14 +95,22 @@ class Budget(Struct, frozen=True, kw_only=True):
     period: str
     timezone: str
     limit_nanousd: int
+    override_nanousd: int | None
+    override_until_us: int | None
     spent_nanousd: int
     leased_nanousd: int
     resets_at_us: int | None
+    alerts: tuple[int, ...]
+
+    @property
+    def cap_nanousd(self) -> int:
+        """The limit that holds now."""
+        return self.limit_nanousd if self.override_nanousd is None else self.override_nanousd
 
     @property
     def ceiling_nanousd(self) -> int:
         """The most that the present window can come to."""
-        return max(self.limit_nanousd, self.spent_nanousd + self.leased_nanousd)
+        return max(self.cap_nanousd, self.spent_nanousd + self.leased_nanousd)
 
 
 # ---- teams -------------------------------------------------------------------------------------------------------------------------
@@ -221,7 +238,16 @@ async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
                 created_at_us=now_us,
             )
             budget_id = (await connection.execute(made.returning(budgets.c.id))).scalar_one()
+            await _set_alerts(connection, budget_id, ALERTS if new.alerts is None else new.alerts)
+        elif new.alerts is not None:
+            await connection.execute(delete(budget_thresholds).where(budget_thresholds.c.budget_id == budget_id))
+            await _set_alerts(connection, budget_id, new.alerts)
         return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
+async def _set_alerts(connection: AsyncConnection, budget_id: int, percents: tuple[int, ...]) -> None:
+    if percents:
+        await connection.execute(insert(budget_thresholds), [{"budget_id": budget_id, "percent": one} for one in sorted(set(percents))])
 
 
 async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str) -> Budget:
@@ -341,6 +367,8 @@ def _check_budget(new: NewBudget) -> None:
         raise InvalidRequest(f"There is no period '{new.period}': use {', '.join(PERIODS)}.", param="period")
     if not 0 <= new.limit_nanousd <= LIMIT_MAX:
         raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
+    if new.alerts is not None and (len(new.alerts) > ALERTS_MAX or not all(1 <= percent <= 100 for percent in new.alerts)):
+        raise InvalidRequest(f"alerts: at most {ALERTS_MAX} percents between 1 and 100, or none.", param="alerts")
     if new.model == "":
         raise InvalidRequest("model: name a route, or leave it out for all.", param="model")
     try:
@@ -380,7 +408,15 @@ async def _budgets(connection: AsyncConnection, now_us: int, which: ColumnElemen
         .limit(LISTED_MAX)
     )
     rows = (await connection.execute(statement)).all()
-    return [_budget(row, now_us, await _spent_so_far(connection, row, now_us) if row.spent is None else row.spent) for row in rows]
+    percents: dict[int, list[int]] = {}
+    listed = select(budget_thresholds).where(budget_thresholds.c.budget_id.in_(select(budgets.c.id).where(which)))
+    for budget_id, percent in await connection.execute(listed.order_by(budget_thresholds.c.percent)):
+        percents.setdefault(budget_id, []).append(percent)
+    found = []
+    for row in rows:
+        spent = await _spent_so_far(connection, row, now_us) if row.spent is None else row.spent
+        found.append(_budget(row, now_us, spent, tuple(percents.get(row.id, ()))))
+    return found
 
 
 async def _spent_so_far(connection: AsyncConnection, budget: Row[Any], now_us: int) -> int:
@@ -401,7 +437,7 @@ def scope_name(table: Table) -> ColumnElement[str]:
     return case(names, value=table.c.scope_kind)
 
 
-def _budget(row: Row[Any], now_us: int, spent: int) -> Budget:
+def _budget(row: Row[Any], now_us: int, spent: int, alerts: tuple[int, ...]) -> Budget:
     overridden = row.override_nanousd is not None and row.override_until_us is not None and row.override_until_us > now_us
     return Budget(
         id=row.id,
@@ -410,8 +446,11 @@ def _budget(row: Row[Any], now_us: int, spent: int) -> Budget:
         model=row.model,
         period=row.period,
         timezone=row.timezone,
-        limit_nanousd=row.override_nanousd if overridden else row.limit_nanousd,
+        limit_nanousd=row.limit_nanousd,
+        override_nanousd=row.override_nanousd if overridden else None,
+        override_until_us=row.override_until_us if overridden else None,
         spent_nanousd=spent,
         leased_nanousd=0 if row.leased is None else row.leased,
         resets_at_us=bounds(row.period, row.timezone, now_us)[1],
+        alerts=alerts,
     )

@@ -27,7 +27,8 @@ from gateway.db import schema
 from gateway.db.engine import database_url, make_engine
 from gateway.db.tables import price_book
 from gateway.money.pricing import seed_price
-from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, BackendSettings, ConfigError, Settings, check_vendors, load_published
+from gateway.published import load_published
+from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, BackendSettings, ConfigError, Settings, check_vendors
 from gateway.telemetry import setup_logging, sink
 from providers.signers import resolve
 from providers.vendors import VENDORS
@@ -58,13 +59,22 @@ def check(settings: Settings) -> None:
         if vendor.dialect and vendor.key_required and not backend.api_key:
             raise ConfigError(f"backends.{backend.name}.api_key: the vendor {vendor.name} needs a key: env:NAME or file:PATH.")
     try:
-        for backend in settings.backends:
-            if backend.api_key:
-                resolve(backend.api_key, backend.name)
+        _secrets(settings)
         build_catalog(settings, {})
         database_url(settings.storage)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _secrets(settings: Settings) -> None:
+    """Every reference has a value. Raises ValueError."""
+    for backend in settings.backends:
+        if backend.api_key:
+            resolve(backend.api_key, backend.name)
+    for name in ("webhook_url", "webhook_secret"):
+        value = getattr(settings.alerts, name)
+        if value.startswith(("env:", "file:")):
+            resolve(value, what=f"alerts.{name}")
 
 
 async def prepare(settings: Settings) -> str | None:

@@ -1,7 +1,7 @@
 """Settings: frozen structs read from tollway.toml and the environment. An unknown key is an error that names it.
 
 Knows no backend's meaning (catalog.py) and reads no secret's value: those stay references, env:NAME or file:PATH. Standard library and
-msgspec only: the supervisor imports it. Checked once, published as one JSON file by hash; workers load exactly that file.
+msgspec only: the supervisor imports it. Checked once, here; published.py carries them to the workers.
 """
 
 from __future__ import annotations
@@ -87,6 +87,16 @@ class Money(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     segment_bytes: Bytes = 16 * 1024 * 1024
     journal_max_bytes: Bytes = 1024 * 1024 * 1024
     retain_s: Seconds = 600.0
+
+
+class AlertSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    every_s: Seconds = 5.0  # how often budgets are looked at
+    webhook_url: str = ""  # or a reference; empty: alerts are told in the log and the metrics alone
+    webhook_secret: str = ""  # a reference
+    timeout_s: Seconds = 5.0  # of one delivery
+    attempts: Annotated[int, Meta(ge=1, le=30)] = 10
+    backoff_s: Seconds = 2.0  # after the first failed delivery; doubled with each further one
+    backoff_cap_s: Seconds = 600.0
 
 
 class CacheSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,6 +222,7 @@ class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cache: Literal["deterministic", "always", "never"] = "deterministic"
     cache_ttl_s: WholeSeconds | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=20)] = 3
+    free_when_spent: bool = True  # a backend of price 0 may be asked when the budget has nothing left
     labels: Labels = {}
 
 
@@ -219,6 +230,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     server: Server = field(default_factory=Server)
     storage: Storage = field(default_factory=Storage)
     money: Money = field(default_factory=Money)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     routing: Routing = field(default_factory=Routing)
     upstream: Upstream = field(default_factory=Upstream)
@@ -280,45 +292,6 @@ def check_vendors(settings: Settings, known: Collection[str]) -> None:
     for backend in settings.backends:
         if backend.vendor not in known:
             raise ConfigError(f'backends.{backend.name}.vendor: "{backend.vendor}" is unknown.{_nearest(backend.vendor, known)}')
-
-
-def publish(settings: Settings, state_dir: Path) -> Path:
-    """Write the settings as one file named by their hash and point `current` at it. The file's path."""
-    path = write_settings(settings, state_dir)
-    point_current(path)
-    return path
-
-
-def write_settings(settings: Settings, state_dir: Path) -> Path:
-    """settings-<hash>.json, 0600, whole or not at all."""
-    path = state_dir / f"settings-{settings.hash}.json"
-    part = state_dir / f".settings-{os.getpid()}.part"
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(settings))
-    part.replace(path)
-    return path
-
-
-def point_current(path: Path) -> None:
-    """Let `current` name this file; the one it named before stays, for a worker that is just starting; older ones go."""
-    current = path.parent / "current"
-    before = current.readlink().name if current.is_symlink() else ""
-    part = path.parent / f".current-{os.getpid()}.part"
-    part.unlink(missing_ok=True)
-    part.symlink_to(path.name)
-    part.replace(current)
-    for old in path.parent.glob("settings-*.json"):
-        if old.name not in (path.name, before):
-            old.unlink(missing_ok=True)
-
-
-def load_published(path: Path) -> Settings:
-    """Settings that were published: checked then, so only decoded here. Raises ConfigError for a file of another version."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Settings)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path} does not hold published settings ({error}): start with `tollway serve`.") from None
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -456,6 +429,7 @@ def _check(settings: Settings) -> None:
     """What types cannot say: references between tables, and secrets that must not stand in a file."""
     for position, reference in enumerate(settings.server.secret):
         _check_reference(f"server.secret[{position}]", reference)
+    _check_alerts(settings.alerts)
     _unique("backends", [backend.name for backend in settings.backends])
     _unique("routes", [route.name for route in settings.routes])
     for backend in settings.backends:
@@ -468,6 +442,16 @@ def _check(settings: Settings) -> None:
         for name in route.backends:
             if name not in names:
                 _refuse(f"routes.{route.name}.backends", f'"{name}" is not a backend.{_nearest(name, names)}')
+
+
+def _check_alerts(alerts: AlertSettings) -> None:
+    url = alerts.webhook_url
+    if not re.match(r"(env:|file:)", url) and url and not re.match(r"https?://[^/\s]+", url):
+        _refuse("alerts.webhook_url", "must begin with http:// or https:// and a host, or be a reference, env:NAME or file:PATH.")
+    if alerts.webhook_secret:
+        _check_reference("alerts.webhook_secret", alerts.webhook_secret)
+    elif url:
+        _refuse("alerts.webhook_secret", "is needed, so that the receiver can tell our messages from others': env:NAME or file:PATH.")
 
 
 def _check_backend(backend: BackendSettings, socket: Path) -> None:

@@ -24,7 +24,8 @@ from msgspec.structs import replace
 from gateway import listen
 from gateway.child import Child, Log, python, run_once
 from gateway.prepared import is_prepared, mark
-from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, ConfigError, Settings, has_local_libraries, point_current, publish, write_settings
+from gateway.published import point_current, publish, write_settings
+from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, ConfigError, Settings, has_local_libraries
 
 FETCHABLE = frozenset({"smollm2-135m"})  # what `local_engine fetch` knows; a test compares
 DRAIN_MARGIN_S = 25.0  # beyond drain_s, for cancelled requests, flush and close, before SIGKILL

@@ -42,6 +42,8 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_tokens_total": ("counter", "Tokens by class.", ("route", "backend", "class")),
     "tollway_cache_total": ("counter", "Cacheable requests by what the response cache said.", ("result",)),
     "tollway_faults_total": ("counter", "Our own errors, each with a trace in the log.", ("kind",)),
+    "tollway_budget_alerts_total": ("counter", "Thresholds of budgets that were crossed.", ("scope", "percent")),
+    "tollway_alert_deliveries_total": ("counter", "Tries to deliver them to the webhook: delivered, failed, given_up.", ("result",)),
     "tollway_time_to_first_token_seconds": ("histogram", "From admission to the first event that carries something.", ("route", "backend")),
     "tollway_request_duration_seconds": ("histogram", "From admission to the end.", ("route", "backend")),
     "tollway_in_flight": ("gauge", "Requests being served.", ()),

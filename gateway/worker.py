@@ -26,7 +26,8 @@ import uvloop
 
 from gateway import listen
 from gateway.app import Application, build
-from gateway.settings import EXIT_CONFIG, ConfigError, Server, load_published
+from gateway.published import load_published
+from gateway.settings import EXIT_CONFIG, ConfigError, Server
 from gateway.telemetry import setup_logging, sink
 from gateway.waiting import Waiting, problem
 

@@ -20,33 +20,33 @@ class CredentialError(ValueError):
     """A credential cannot be had or used; the message names the backend and says what to do, never the value."""
 
 
-def resolve(reference: str, backend: str = "") -> str:
+def resolve(reference: str, backend: str = "", what: str = "api_key") -> str:
     """The value behind a reference, without surrounding white space; from now on it is masked in logs. Raises CredentialError."""
     owner = f"backend {backend!r}: " if backend else ""
     kind, _, name = reference.partition(":")
     if kind == "env" and name:
         value = os.environ.get(name, "").strip()
         if not value:
-            raise CredentialError(f"{owner}the environment variable {name} of its api_key is not set; export it before the start")
+            raise CredentialError(f"{owner}the environment variable {name} of its {what} is not set; export it before the start")
     elif kind == "file" and name:
-        value = _read(Path(name), owner)
+        value = _read(Path(name), owner, what)
     else:
-        raise CredentialError(f"{owner}api_key must be a reference, env:NAME or file:PATH; keys are not written into the configuration")
+        raise CredentialError(f"{owner}{what} must be a reference, env:NAME or file:PATH; secrets are not written into the configuration")
     if not re.fullmatch(r"[\x21-\x7e]+", value):
         raise CredentialError(f"{owner}the value of {reference} is not one line of printable ASCII without spaces")
     conceal(value)
     return value
 
 
-def _read(path: Path, owner: str) -> str:
+def _read(path: Path, owner: str, what: str) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise CredentialError(f"{owner}the file {path} of its api_key cannot be read: {error.strerror}") from error
+        raise CredentialError(f"{owner}the file {path} of its {what} cannot be read: {error.strerror}") from error
     value = raw.decode("utf-8", "replace").strip()
     if not value or len(raw) > MAX_FILE_BYTES:
-        raise CredentialError(f"{owner}the file {path} of its api_key is empty or larger than {MAX_FILE_BYTES} bytes")
+        raise CredentialError(f"{owner}the file {path} of its {what} is empty or larger than {MAX_FILE_BYTES} bytes")
     return value
 
 

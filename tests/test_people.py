@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from sqlalchemy import func, insert, select, update
@@ -221,10 +222,28 @@ async def test_a_running_override_is_the_limit_that_is_shown(database: Database)
     await people.add_team(database.engine, "alpha")
     new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="day")
     await people.set_budget(database.engine, new)
-    for until, limit in ((1, 5), (1 << 60, 77)):
+    for until, cap in ((1, 5), (1 << 60, 77)):
         async with database.engine.begin() as connection:
             await connection.execute(update(budgets).values(override_nanousd=77, override_until_us=until))
-        assert [budget.limit_nanousd for budget in await people.list_budgets(database.engine)] == [limit]
+        shown = (await people.list_budgets(database.engine))[0]
+        assert (shown.limit_nanousd, shown.cap_nanousd, shown.ceiling_nanousd) == (5, cap, cap)
+        assert (shown.override_nanousd, shown.override_until_us) == ((None, None) if cap == 5 else (77, until))
+
+
+async def test_thresholds_are_kept_until_others_are_set(database: Database) -> None:
+    await people.add_team(database.engine, "alpha")
+
+    async def alerts(**more: Any) -> tuple[int, ...]:
+        new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="day", **more)
+        return (await people.set_budget(database.engine, new)).alerts
+
+    assert await alerts() == (80, 100)
+    assert await alerts(alerts=(100, 50, 50)) == (50, 100)
+    assert await alerts() == (50, 100)
+    assert await alerts(alerts=()) == () == (await people.list_budgets(database.engine))[0].alerts
+    for wrong in ((0,), (101,), tuple(range(1, 12))):
+        with pytest.raises(InvalidRequest, match="percents between 1 and 100"):
+            await alerts(alerts=wrong)
 
 
 @pytest.mark.parametrize(

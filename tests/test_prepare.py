@@ -18,7 +18,8 @@ from gateway.db import schema
 from gateway.db.engine import make_engine
 from gateway.db.tables import HEAD, api_keys, price_book
 from gateway.prepare import NotYet, check, prepare
-from gateway.settings import BackendSettings, ConfigError, PriceSettings, Settings, Storage, publish
+from gateway.published import publish
+from gateway.settings import BackendSettings, ConfigError, PriceSettings, Settings, Storage
 
 HOSTED = BackendSettings(name="mini", vendor="openai", model="gpt-4o-mini", api_key="env:TEST_KEY")
 PRICED = BackendSettings(name="own", vendor="vllm", model="llama", price=PriceSettings(input="0.1", output="0.2"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway import settings as module
-from gateway.settings import ConfigError, Settings, check_vendors, load, load_published, publish
+from gateway.settings import ConfigError, Settings, check_vendors, load
 
 HOSTED = """
 [[backends]]
@@ -188,28 +188,6 @@ def test_a_socket_path_that_the_kernel_would_cut(tmp_path: Path) -> None:
     assert "choose a shorter folder" in refusal(tmp_path, text, TOLLWAY_STORAGE__STATE_DIR="/tmp/" + "x" * 120)
 
 
-def test_published_settings_are_the_same_and_private(tmp_path: Path) -> None:
-    found = load(written(tmp_path, HOSTED), {})
-    path = publish(found, tmp_path)
-    assert path.name == f"settings-{found.hash}.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert load_published(tmp_path / "current") == load_published(path) == found
-
-
-def test_publishing_keeps_the_current_and_the_one_before(tmp_path: Path) -> None:
-    paths = [publish(load(written(tmp_path, HOSTED), {"TOLLWAY_SERVER__PORT": str(port)}), tmp_path) for port in (1, 2, 3)]
-    assert [path.exists() for path in paths] == [False, True, True]
-    assert (tmp_path / "current").resolve() == paths[2].resolve()
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
-
-
-def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "settings-x.json"
-    path.write_text('{"server": {"gone": 1}}')
-    with pytest.raises(ConfigError, match="does not hold published settings"):
-        load_published(path)
-
-
 def test_every_maximum_is_a_number(tmp_path: Path) -> None:
     """Nothing in the sections is unbounded: each int and float has a range, so that a typing slip cannot ask for the impossible."""
     import msgspec.inspect
@@ -235,3 +213,18 @@ def _with_site(code: str) -> str:
     import msgspec
 
     return f"import sys; sys.path.append({str(Path(msgspec.__file__).parents[1])!r}); {code}"
+
+
+@pytest.mark.parametrize(
+    ("alerts", "says"),
+    [
+        ('webhook_url = "http://hooks"', "alerts.webhook_secret: is needed"),
+        ('webhook_url = "hooks.example"\nwebhook_secret = "env:S"', "alerts.webhook_url: must begin with http:// or https://"),
+        ('webhook_url = "http://hooks"\nwebhook_secret = "geheim"', "alerts.webhook_secret: must be a reference"),
+        ("attempts = 0", "alerts.attempts"),
+    ],
+)
+def test_where_alerts_go(tmp_path: Path, alerts: str, says: str) -> None:
+    assert says in refusal(tmp_path, f"{HOSTED}\n[alerts]\n{alerts}\n")
+    fine = 'webhook_url = "env:HOOK"\nwebhook_secret = "file:/run/secrets/hook"\n'
+    assert load(written(tmp_path, f"{HOSTED}\n[alerts]\n{fine}"), {}).alerts.webhook_url == "env:HOOK"

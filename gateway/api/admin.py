@@ -41,7 +41,10 @@ class MadeKey(Struct, frozen=True, kw_only=True):
 
 
 class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """scope: a team's or organisation's name, or a key's public part. usd: a decimal number as a string. model: a route, null = all."""
+    """scope: a team's or organisation's name, or a key's public part. usd: a decimal number as a string. model: a route, null = all.
+
+    alerts: percents of the limit whose crossing is told; null = as they are, 80 and 100 of a new budget.
+    """
 
     scope_kind: Literal["organisation", "team", "key"]
     scope: str
@@ -49,6 +52,7 @@ class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     per: Literal["day", "week", "month", "total"]
     timezone: str = "UTC"
     model: str | None = None
+    alerts: tuple[int, ...] | None = None
 
 
 class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +63,10 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BudgetView(Struct, frozen=True, kw_only=True):
-    """Money in USD with nine decimals. held: of running requests and of what processes keep ready for the next."""
+    """Money in USD with nine decimals. held: of running requests and of what processes keep ready for the next.
+
+    limit_usd: the budget's own; override_usd and override_until_us: what holds instead while an override runs, else null.
+    """
 
     id: int
     scope_kind: str
@@ -68,9 +75,12 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     per: str
     timezone: str
     limit_usd: str
+    override_usd: str | None
+    override_until_us: int | None
     spent_usd: str
     held_usd: str
     resets_at_us: int | None
+    alerts: tuple[int, ...]
 
 
 class Admins(Protocol):
@@ -183,7 +193,13 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
     async def set_budget(data: Annotated[NewBudget, Body()]) -> BudgetView:
         limit = _amount(data.usd)
         new = people.NewBudget(
-            scope_kind=data.scope_kind, scope=data.scope, limit_nanousd=limit, period=data.per, timezone=data.timezone, model=data.model
+            scope_kind=data.scope_kind,
+            scope=data.scope,
+            limit_nanousd=limit,
+            period=data.per,
+            timezone=data.timezone,
+            model=data.model,
+            alerts=data.alerts,
         )
         return _view(await people.set_budget(parts.engine, new))
 
@@ -304,9 +320,12 @@ def _view(budget: people.Budget) -> BudgetView:
         per=budget.period,
         timezone=budget.timezone,
         limit_usd=usd(budget.limit_nanousd),
+        override_usd=None if budget.override_nanousd is None else usd(budget.override_nanousd),
+        override_until_us=budget.override_until_us,
         spent_usd=usd(budget.spent_nanousd),
         held_usd=usd(budget.leased_nanousd),
         resets_at_us=budget.resets_at_us,
+        alerts=budget.alerts,
     )
 
 

@@ -44,6 +44,7 @@ def set_(
     per: str,
     model: str = "",
     timezone: str = "UTC",
+    alerts: str = "",
 ) -> None:
     """Set a limit; the same scope, model, period and zone again changes it.
 
@@ -57,21 +58,43 @@ def set_(
         Only what is asked of this route. Without it: of all.
     timezone
         Where the period begins at midnight, for example Europe/Berlin.
+    alerts
+        Percents of the limit whose crossing is told, such as 50,80,100, or none. Without it: as they are, 80,100 of a new budget.
     """
     kind, name = scope.one()
     try:
         limit_nanousd = nanousd(limit, "--usd")
     except ValueError as error:
         fail(str(error))
-    new = people.NewBudget(scope_kind=kind, scope=name, limit_nanousd=limit_nanousd, period=per, timezone=timezone, model=model or None)
+    new = people.NewBudget(
+        scope_kind=kind,
+        scope=name,
+        limit_nanousd=limit_nanousd,
+        period=per,
+        timezone=timezone,
+        model=model or None,
+        alerts=_percents(alerts),
+    )
     print(_told(run(lambda engine, _: people.set_budget(engine, new))))
+
+
+def _percents(text: str) -> tuple[int, ...] | None:
+    if text in ("", "none"):
+        return () if text else None
+    words = text.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        fail(f"--alerts '{text[:80]}': write percents such as 50,80,100, or none")
+    return tuple(int(word) for word in words)
 
 
 def _told(budget: people.Budget) -> str:
     of = f"{budget.scope_kind} {budget.scope}" + ("" if budget.model is None else f" on {budget.model}")
     period = "in all" if budget.period == "total" else f"per {budget.period} ({budget.timezone})"
-    told = f"budget {budget.id}: {of}, {usd(budget.limit_nanousd)} USD {period}; spent so far {usd(budget.spent_nanousd)}"
-    if budget.ceiling_nanousd > budget.limit_nanousd:
+    told = f"budget {budget.id}: {of}, {usd(budget.limit_nanousd)} USD {period}"
+    if budget.override_nanousd is not None:
+        told += f", until {instant(budget.override_until_us)} {usd(budget.override_nanousd)} USD"
+    told += f"; spent so far {usd(budget.spent_nanousd)}"
+    if budget.ceiling_nanousd > budget.cap_nanousd:
         told += f". What is spent or held already comes to at most {usd(budget.ceiling_nanousd)} USD"
     return told
 
@@ -79,7 +102,10 @@ def _told(budget: people.Budget) -> str:
 @app.command(name="list")
 def list_() -> None:
     """All budgets with their present period."""
-    head = ("budget", "scope", "name", "model", "per", "timezone", "limit_usd", "spent_usd", "held_usd", "resets")
+    head = (
+        *("budget", "scope", "name", "model", "per", "timezone", "limit_usd", "override_usd", "override_until"),
+        *("spent_usd", "held_usd", "resets", "alerts"),
+    )
     rows = [
         (
             budget.id,
@@ -89,9 +115,12 @@ def list_() -> None:
             budget.period,
             budget.timezone,
             usd(budget.limit_nanousd),
+            "-" if budget.override_nanousd is None else usd(budget.override_nanousd),
+            instant(budget.override_until_us),
             usd(budget.spent_nanousd),
             usd(budget.leased_nanousd),
             instant(budget.resets_at_us, "never"),
+            ",".join(map(str, budget.alerts)) or "none",
         )
         for budget in run(lambda engine, _: people.list_budgets(engine))
     ]

@@ -154,6 +154,31 @@ budget_windows = Table(
     postgresql_with={"fillfactor": 50},
 )
 
+# percents of a budget whose crossing is told
+budget_thresholds = Table(
+    "budget_thresholds",
+    metadata,
+    Column("budget_id", BigInteger, ForeignKey("budgets.id"), primary_key=True, autoincrement=False),
+    Column("percent", SmallInteger, primary_key=True, autoincrement=False),
+)
+
+# each threshold once per window; with `due_at_us` it waits for its delivery
+budget_alerts = Table(
+    "budget_alerts",
+    metadata,
+    Column("window_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("percent", SmallInteger, primary_key=True, autoincrement=False),
+    Column("id", Uid, nullable=False),
+    Column("reason", Text, nullable=False),  # spent | refused
+    Column("at_us", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("cap", BigInteger, nullable=False),
+    _count("tries"),
+    Column("due_at_us", BigInteger),  # NULL = nothing is to be delivered (any more)
+    Column("delivered_at_us", BigInteger),
+    Index(None, "due_at_us"),
+)
+
 gateway_processes = Table(
     "gateway_processes",
     metadata,

@@ -28,6 +28,7 @@ from gateway.money.records import AttemptEnd, Intent, UsageRecord
 from gateway.money.syncer import Syncer
 from gateway.money.waiting import WAITERS
 
+REFUSED_MAX = 1000  # windows with refused requests, between two looks of who tells of them
 REGISTER_WAIT_S = 3.0  # a start waits this long for SQL; after it the process goes on, not ready
 CLOSE_WAIT_S = 5.0  # for the last rows; what a database that is away does not take stays in the journal
 
@@ -74,6 +75,7 @@ class Accounts:
         self._budgets = syncer.budgets
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
+        self._refused: set[int] = set()
 
     @classmethod
     async def open(cls, engine: AsyncEngine, money: settings.Money, journal_root: Path, *, clock: Callable[[], int] = wall_us) -> Accounts:
@@ -143,6 +145,16 @@ class Accounts:
     def refusal(self, drawn: Hold | Lane, worst_nanousd: int) -> Refusal:
         """What a request hears now whose hold could not grow, or that got none."""
         return self._budgets.refusal(drawn.windows, worst_nanousd, available=not self._syncer.failing)
+
+    def refused(self, refusal: Refusal) -> None:
+        """A request was refused for want of money. One that no limit would fit says nothing of what was spent."""
+        if refusal.kind == "budget" and refusal.worst_nanousd <= refusal.cap_nanousd and len(self._refused) < REFUSED_MAX:
+            self._refused.add(refusal.window_id)
+
+    def take_refused(self) -> set[int]:
+        """Ids of the windows in which requests were refused since this was last asked."""
+        taken, self._refused = self._refused, set()
+        return taken
 
     def obtainable(self, scope: Scope, at_us: int) -> int:
         """About what one request could get now, in nano-USD: for one that may be made smaller."""

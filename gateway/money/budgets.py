@@ -46,10 +46,11 @@ class BudgetRow(Struct, frozen=True, kw_only=True):
             return self.override_nanousd
         return self.limit_nanousd
 
-    def describe(self) -> str:
+    def describe(self, cap: int) -> str:
+        """cap: the limit that holds, which an override may be."""
         model = "" if self.model is None else f" for {self.model}"
         period = "in all" if self.period == "total" else f"per {self.period} ({self.timezone})"
-        return f"budget {self.id} of {self.scope_kind} {self.scope_id}{model}, {usd(self.limit_nanousd)} USD {period}"
+        return f"budget {self.id} of {self.scope_kind} {self.scope_id}{model}, {usd(cap)} USD {period}"
 
 
 class Window:
@@ -183,6 +184,8 @@ class Refusal(Struct, frozen=True, kw_only=True):
     worst_nanousd: int
     resets_at_us: int | None = None
     retry_after_s: float | None = None
+    window_id: int = 0
+    cap_nanousd: int = 0
 
     def error(self, status: int) -> GatewayError:
         """What the client hears. status: settings.server.over_budget_status."""
@@ -325,7 +328,9 @@ class Budgets:
         held = min(left, window.leased - window.unsynced - max(0, window.free) - window.idle_of_others)
         return Refusal(
             kind="budget" if available else "unavailable",
-            budget=window.budget.describe(),
+            budget=window.budget.describe(window.cap),
+            window_id=window.id,
+            cap_nanousd=window.cap,
             left_nanousd=max(0, left),
             held_nanousd=max(0, held),
             worst_nanousd=worst,

@@ -140,10 +140,20 @@ async def test_an_override_is_a_limit_for_a_while(ops: Admin) -> None:
     _, made = await ops.call("PUT", "/admin/budgets", {"scope_kind": "team", "scope": "ops", "usd": "1", "per": "month"})
     path = f"/admin/budgets/{made['id']}/override"
     status, raised = await ops.call("PUT", path, {"usd": "5", "until": "2d"})
-    assert (status, raised["limit_usd"]) == (200, "5.000000000")
+    assert (status, raised["limit_usd"], raised["override_usd"]) == (200, "1.000000000", "5.000000000")
+    assert raised["override_until_us"] > 1_700_000_000_000_000
     assert (await ops.call("PUT", path, {"usd": "5", "until": "2020-01-01"}))[0] == 400
     assert (await ops.call("DELETE", path))[0] == 204
-    assert (await ops.call("GET", "/admin/budgets"))[1]["data"][0]["limit_usd"] == "1.000000000"
+    shown = (await ops.call("GET", "/admin/budgets"))[1]["data"][0]
+    assert (shown["limit_usd"], shown["override_usd"], shown["override_until_us"], shown["alerts"]) == (
+        "1.000000000",
+        None,
+        None,
+        [80, 100],
+    )
+    again = {"scope_kind": shown["scope_kind"], "scope": shown["scope"], "usd": "1", "per": shown["per"], "alerts": [10]}
+    assert (await ops.call("PUT", "/admin/budgets", again))[1]["alerts"] == [10]
+    assert (await ops.call("PUT", "/admin/budgets", again | {"alerts": [0]}))[1]["error"]["param"] == "alerts"
     assert (await ops.call("PUT", "/admin/budgets/99/override", {"usd": "5", "until": "2d"}))[0] == 404
 
 
