@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0006"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0007"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
