@@ -15,6 +15,7 @@ BOM = b"\xef\xbb\xbf"
 
 # Atomic: a CRLF is one line end, never a CR and an LF.
 _BLANK = re.compile(rb"(?>\r\n|\n|\r)((?>\r\n|\n|\r))")
+_ENDS = b"\r\n"
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 
@@ -106,7 +107,10 @@ class Parser:
 
     def _search(self, data: bytes) -> Block:
         buffer = self._buffer
+        open_line = not buffer or buffer[-1] not in _ENDS
         buffer += data
+        if open_line and b"\n" not in data and b"\r" not in data and len(buffer) <= self.max_event_bytes:
+            return EMPTY  # the middle of a line
         events = []
         begin = 0
         for match in _BLANK.finditer(buffer, self._searched):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from providers.dialects.rawjson import says_nothing
 from providers.dialects.sink import Sink
 from providers.types import (
     Event,
@@ -24,7 +25,7 @@ from providers.types import (
 
 
 class Call:
-    """A tool call; arguments that are white space are an empty object."""
+    """A tool call; arguments that say nothing are an empty object."""
 
     __slots__ = ("_pieces", "id", "name")
 
@@ -40,7 +41,8 @@ class Call:
 
     @property
     def arguments(self) -> str:
-        return "".join(self._pieces).strip() or "{}"
+        said = "".join(self._pieces).strip()
+        return "{}" if says_nothing(said) else said
 
 
 class Choice:

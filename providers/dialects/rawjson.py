@@ -88,6 +88,11 @@ def text_or_json(value: Any) -> str:
     return text(value) if value is None or isinstance(value, str) else encode_json(value).decode()
 
 
+def says_nothing(arguments: str) -> bool:
+    """Whether a call's arguments are none, as servers write it for a function without parameters."""
+    return arguments.strip() in ("", "null")
+
+
 def number(value: Any) -> int | None:
     """A place or an instant; None for what is neither, and for one that no encoder could write again."""
     return value if type(value) is int and 0 <= value < 1 << 53 else None

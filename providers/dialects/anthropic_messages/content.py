@@ -236,7 +236,7 @@ def _id(text: str) -> str:
 
 
 def _arguments(call: Call, path: str) -> Raw:
-    if not call.arguments.strip():
+    if rawjson.says_nothing(call.arguments):
         return Raw(b"{}")
     try:
         rawjson.decode_object(call.arguments)

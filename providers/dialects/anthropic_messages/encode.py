@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 from msgspec import Raw
 
 from providers.dialects.anthropic_messages.content import NAME
 from providers.dialects.anthropic_messages.wire import REASONS, usage_to_wire
 from providers.dialects.collect import own_bytes
-from providers.dialects.rawjson import decode_any, encode_json
+from providers.dialects.rawjson import decode_any, decode_object, encode_json, says_nothing
 from providers.dialects.sink import Sink
 from providers.dialects.streams import cost_comment
 from providers.types import Extra, Finished, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta, Usage
@@ -36,6 +37,7 @@ class _Blocks(Sink):
         self._at = -1  # index of the newest block
         self._open = ""  # its kind, empty when it is over
         self._calls: dict[int, int] = {}  # call -> its block
+        self._filled: set[int] = set()  # calls whose arguments have begun
 
     def close(self, out: list[Step]) -> None:
         if self._open:
@@ -79,9 +81,8 @@ class _Blocks(Sink):
             call_id = event.id or "toolu_" + uuid4().hex[:24]
             self._start("call", {"type": "tool_use", "id": call_id, "name": event.name or "", "input": {}}, out)
             self._calls[event.index] = self._at
-        if event.arguments.strip() or (event.arguments and self._open == "filled"):
-            if self._calls[event.index] == self._at:
-                self._open = "filled"
+        if event.index in self._filled or not says_nothing(event.arguments):
+            self._filled.add(event.index)
             out.append(("delta", self._calls[event.index], {"type": "input_json_delta", "partial_json": event.arguments}))
 
     def extra(self, event: Extra, out: list[Step]) -> None:
@@ -114,10 +115,19 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
             _add(content[index], value)
     for block in content:
         if isinstance(block.get("input"), str):
-            block["input"] = Raw(block["input"].encode())
+            block["input"] = _object(block["input"])
     return encode_json(
         {**_head(made), "content": content, "stop_reason": made.reason, "stop_sequence": made.sequence, "usage": _usage(made)}
     )
+
+
+def _object(text: str) -> Raw:
+    """A call's arguments, which are an object here; an empty one where the answer's limit cut them off."""
+    try:
+        decode_object(text)
+    except msgspec.MsgspecError:
+        return Raw(b"{}")
+    return Raw(text.encode())
 
 
 def _head(made: _Blocks) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from providers.dialects import rawjson
 from providers.dialects.base import DecodeError
@@ -147,7 +148,9 @@ def decode_tools(raw: Raw) -> tuple[Tool, ...]:
         function = members.get("function", rawjson.NULL)
         if rawjson.first_byte(function) != rawjson.OBJECT:
             raise DecodeError(f"`{path}` is missing: send an object with a `name`.", param=path)
-        found.append(read_tool(rawjson.decode_object(function), path, "parameters", rawjson.copied(members, "cache_control")))
+        tool = read_tool(rawjson.decode_object(function), path, "parameters", rawjson.copied(members, "cache_control"), ())
+        inner = {"function." + name: value for name, value in tool.extra.items()}
+        found.append(replace(tool, extra={**inner, **rawjson.kept(members, {"type", "function", "cache_control"})}))
     return tuple(found)
 
 
@@ -168,7 +171,11 @@ def _message(message: Message) -> dict[str, Any]:
         members["name"] = message.name
     if message.calls:
         members["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": "{}" if rawjson.says_nothing(call.arguments) else call.arguments},
+            }
             for call in message.calls
         ]
     if message.call_id is not None:
@@ -206,5 +213,10 @@ _WRITE: dict[type, Any] = {
 
 
 def encode_tools(tools: Sequence[Tool]) -> Raw:
-    found = [{"type": "function", "function": write_tool(tool, "parameters"), "cache_control": tool.cache_control} for tool in tools]
-    return Raw(rawjson.encode_json([rawjson.written(entry) for entry in found]))
+    found = []
+    for tool in tools:
+        inner = {name.removeprefix("function."): value for name, value in tool.extra.items() if name.startswith("function.")}
+        outer = {name: value for name, value in tool.extra.items() if not name.startswith("function.")}
+        function = {**write_tool(tool, "parameters"), **inner}
+        found.append(rawjson.written({"type": "function", "function": function, "cache_control": tool.cache_control, **outer}))
+    return Raw(rawjson.encode_json(found))

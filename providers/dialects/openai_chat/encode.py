@@ -15,7 +15,7 @@ from msgspec import Raw
 from providers.dialects import collect
 from providers.dialects.openai_chat.content import NAME
 from providers.dialects.openai_chat.wire import usage_to_wire
-from providers.dialects.rawjson import encode_json
+from providers.dialects.rawjson import encode_json, says_nothing
 from providers.dialects.sink import Sink
 from providers.dialects.streams import cost_comment
 from providers.dialects.thinking import detail_of
@@ -127,9 +127,10 @@ class StreamEncoder(Sink):
 
     def call(self, event: ToolCallDelta, out: list[bytes]) -> None:
         key = (event.choice, event.index)
-        begun = key in self._called
-        self._called[key] = self._called.get(key, False) or bool(event.arguments.strip())
-        function: dict[str, Any] = {"arguments": event.arguments} if begun else {"name": event.name or "", "arguments": event.arguments}
+        begun, filled = key in self._called, self._called.get(key, False) or not says_nothing(event.arguments)
+        self._called[key] = filled
+        function: dict[str, Any] = {} if begun else {"name": event.name or ""}
+        function["arguments"] = event.arguments if filled else ""
         named = {} if begun else {"id": event.id or _call_id(), "type": "function"}
         self._piece(event.choice, {"index": event.index, **named, "function": function}, out)
 

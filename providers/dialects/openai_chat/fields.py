@@ -60,6 +60,7 @@ FIELDS: Mapping[str, Field] = {
     "modalities": Field(TEXTS, "a list of texts", default=["text"], abroad="refused", needs=when("audio", _spoken)),
     "audio": Field(OBJECT, "an object", abroad="refused"),
     "prediction": Field(OBJECT, "an object", data=True, abroad="dropped"),
+    "moderation": Field(OBJECT, "an object", abroad="refused"),
     "web_search_options": Field(OBJECT, "an object", abroad="refused"),
     "prompt_cache_key": Field(TEXT, "a text", data=True, abroad="dropped"),
     "prompt_cache_retention": Field(TEXT, "a text", abroad="dropped"),

@@ -17,10 +17,10 @@ from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolCh
 
 def _tool_choice(raw: Raw) -> ToolChoice:
     value = decode_any(raw)
-    if value in ("auto", "none", "required"):
-        return ToolChoice(value)
+    if value in ("auto", "none", "required", "any"):  # the last is one vendor's word
+        return ToolChoice("required" if value == "any" else value)
     function = value.get("function") if isinstance(value, dict) else None
-    if isinstance(function, dict) and value.get("type") == "function" and isinstance(function.get("name"), str):
+    if isinstance(function, dict) and value.get("type", "function") == "function" and isinstance(function.get("name"), str):
         return ToolChoice("tool", function["name"])
     message = '`tool_choice` must be "none", "auto", "required" or name a function; other forms pass only to backends of this language.'
     raise DecodeError(message, param="tool_choice")

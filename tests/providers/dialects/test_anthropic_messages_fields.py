@@ -86,6 +86,7 @@ FROM_CHAT: dict[str, tuple[Any, dict[str, Any] | None]] = {
     "modalities": (["text", "audio"], None),
     "audio": ({"voice": "x"}, None),
     "prediction": ({"type": "content"}, None),
+    "moderation": ({"model": "x"}, None),
     "web_search_options": ({}, None),
     "prompt_cache_key": ("k", None),
     "prompt_cache_retention": ("24h", None),

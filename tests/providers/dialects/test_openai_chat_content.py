@@ -160,6 +160,7 @@ def test_messages_survive_encoding_and_decoding(messages):
             parameters=st.none() | st.just(Raw(b'{"type":"object"}')),
             strict=st.none() | st.booleans(),
             cache_control=cache,
+            extra=st.sampled_from([{}, {"x": Raw(b"1")}, {"function.x": Raw(b"1"), "y": Raw(b"[]")}]),
         ),
         max_size=3,
     ).map(tuple)

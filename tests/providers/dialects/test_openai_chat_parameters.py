@@ -37,6 +37,8 @@ def written(parameters: Parameters, quirks: Quirks = PLAIN, **request: Any) -> t
         ({"stop": ["a", "b"]}, Parameters(stop=("a", "b"))),
         ({"tool_choice": "required", "parallel_tool_calls": False}, Parameters(tool_choice=ToolChoice("required"), parallel_calls=False)),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, Parameters(tool_choice=ToolChoice("tool", "f"))),
+        ({"tool_choice": "any"}, Parameters(tool_choice=ToolChoice("required"))),
+        ({"tool_choice": {"function": {"name": "f"}}}, Parameters(tool_choice=ToolChoice("tool", "f"))),
         ({"response_format": {"type": "text"}}, Parameters()),
         ({"response_format": {"type": "json_object"}}, Parameters(output_format=OutputFormat())),
         (
