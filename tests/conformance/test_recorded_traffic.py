@@ -1,7 +1,7 @@
 """A sample of the recordings through a running gateway, with the folder's own replay server as upstream, over real sockets.
 
 Of every vendor and language the smallest answer, whole and streamed, cut into pieces of different sizes on the wire; asked for on every
-surface. tests/conformance/test_answers.py plays all of them, in process.
+surface. tests/conformance.test_recorded_answers.py plays all of them, in process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from tests.conformance import reading
 from tests.conformance.recordings import FOLDER, LANGUAGES, SPOKEN, Record, answers, body, language, needed, records, stated, streamed
-from tests.conformance.test_answers import across, gist
+from tests.conformance.test_recorded_answers import across, gist
 from tests.e2e.harness import Gateway, running
 
 pytestmark = needed
