@@ -56,6 +56,7 @@ log = structlog.get_logger("tollway.app")
 RETIRE_POLL_S = 1.0
 SURFACES = {  # path -> dialect it is served with
     "/v1/chat/completions": "openai_chat",
+    "/v1/responses": "openai_responses",
     "/v1/messages": "anthropic_messages",
     "/v1/embeddings": "openai_embeddings",
 }

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from providers.dialects import PLAIN, Quirks
 
 CHAT = frozenset({"tools", "images", "json_schema", "json_mode", "n", "logprobs"})
+RESPONSES = frozenset({"tools", "images", "json_schema", "json_mode", "logprobs"})
 MESSAGES = frozenset({"tools", "images", "documents", "json_schema"})
 LIMIT_HEADERS = (
     "x-ratelimit-limit-requests",
@@ -37,6 +38,11 @@ class Speech(Struct, frozen=True, kw_only=True):
     capabilities: frozenset[str]
     quirks: Quirks = PLAIN
     inputs_most: int = 2048
+
+
+def _responses(*more: str, path: str = "/responses", lacks: frozenset[str] = frozenset(), quirks: Quirks = PLAIN) -> Mapping[str, Speech]:
+    """A vendor that speaks openai_responses too. more, lacks: capabilities beside and without the usual ones."""
+    return {"openai_responses": Speech(path=path, capabilities=(RESPONSES | frozenset(more)) - lacks, quirks=quirks)}
 
 
 class Vendor(Struct, frozen=True, kw_only=True):
@@ -140,14 +146,14 @@ _ROWS = (
         quirks=Quirks(store=True, token_limit="max_completion_tokens"),
         prices="openai",
         limit_headers=LIMIT_HEADERS,
-        also=_embeddings(base64=True),
+        also={**_responses("documents"), **_embeddings(base64=True)},
         source="https://platform.openai.com/docs/api-reference/chat/create",
     ),
     Vendor(
         name="openai-compatible",
         key_required=False,
         quirks=Quirks(token_limit="max_tokens"),
-        also=_embeddings(),
+        also={**_responses(), **_embeddings()},
         source="https://platform.openai.com/docs/api-reference/chat",
     ),
     Vendor(
@@ -163,7 +169,10 @@ _ROWS = (
         prices="azure",
         limit_headers=LIMIT_HEADERS,
         request_id_header="apim-request-id",
-        also=_embeddings("/openai/deployments/{model}/embeddings?api-version={api_version}", base64=True),
+        also={
+            **_responses("documents", path="/openai/v1/responses"),
+            **_embeddings("/openai/deployments/{model}/embeddings?api-version={api_version}", base64=True),
+        },
         source="https://learn.microsoft.com/azure/ai-foundry/openai/reference",
     ),
     Vendor(
@@ -178,7 +187,10 @@ _ROWS = (
         quirks=OLD,
         prices="azure",
         request_id_header="apim-request-id",
-        also=_embeddings("/models/embeddings?api-version={api_version}", most=96),
+        also={
+            **_responses("documents", path="/openai/v1/responses"),
+            **_embeddings("/models/embeddings?api-version={api_version}", most=96),
+        },
         source="https://learn.microsoft.com/rest/api/aifoundry/modelinference",
     ),
     Vendor(
@@ -192,6 +204,14 @@ _ROWS = (
         ),
         prices="groq",
         limit_headers=LIMIT_HEADERS,
+        also=_responses(
+            lacks=frozenset({"logprobs"}),
+            quirks=Quirks(
+                drop=frozenset({"truncation", "include", "safety_identifier", "prompt_cache_key"}),
+                refuse=frozenset({"top_logprobs"}),
+                takes=frozenset({"reasoning_effort"}),
+            ),
+        ),
         source="https://console.groq.com/docs/openai",
     ),
     Vendor(
@@ -223,6 +243,7 @@ _ROWS = (
         capabilities=frozenset({"tools", "json_mode", "logprobs"}),
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "unsigned_thinking"})),
         prices="deepseek",
+        also=_responses(lacks=frozenset({"images"}), quirks=Quirks(takes=frozenset({"reasoning_effort", "unsigned_thinking"}))),
         source="https://api-docs.deepseek.com/api/create-chat-completion",
     ),
     Vendor(
@@ -232,6 +253,7 @@ _ROWS = (
         quirks=Quirks(token_limit="max_completion_tokens", roles=OLD_ROLES),
         prices="x-ai",
         limit_headers=LIMIT_HEADERS,
+        also=_responses(),
         source="https://docs.x.ai/docs/api-reference",
     ),
     Vendor(
@@ -248,7 +270,7 @@ _ROWS = (
         base_url="https://api.fireworks.ai/inference/v1",
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k", "unsigned_thinking"})),
         prices="fireworks",
-        also=_embeddings(most=256),
+        also={**_responses(), **_embeddings(most=256)},
         source="https://docs.fireworks.ai/tools-sdks/openai-compatibility",
     ),
     Vendor(
@@ -257,7 +279,7 @@ _ROWS = (
         capabilities=CHAT - {"n"} | {"audio", "documents"},
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "top_k", "reasoning_effort", "reasoning_details"})),
         prices="openrouter",
-        also=_embeddings(base64=True),
+        also={**_responses("documents", quirks=Quirks(takes=frozenset({"reasoning_effort"}))), **_embeddings(base64=True)},
         source="https://openrouter.ai/docs/api-reference/chat-completion",
     ),
     Vendor(
@@ -294,6 +316,7 @@ _ROWS = (
         base_url="https://router.huggingface.co/v1",
         capabilities=CHAT - {"n"},
         quirks=OLD,
+        also=_responses(),
         source="https://huggingface.co/docs/inference-providers/tasks/chat-completion",
     ),
     Vendor(
@@ -375,7 +398,7 @@ _ROWS = (
         base_url="http://localhost:8000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
-        also=_embeddings(base64=True),
+        also={**_responses(), **_embeddings(base64=True)},
         source="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
     ),
     Vendor(
@@ -391,7 +414,7 @@ _ROWS = (
         base_url="http://localhost:8080/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k", "unsigned_thinking"})),
-        also=_embeddings(most=256),
+        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=256)},
         source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
     ),
     Vendor(
@@ -400,7 +423,7 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
         quirks=replace(SELF_HOSTED, takes=frozenset({"reasoning_effort"})),
-        also=_embeddings(most=512),
+        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=512)},
         source="https://docs.ollama.com/api/openai-compatibility",
     ),
     Vendor(
@@ -417,7 +440,7 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
-        also=_embeddings(most=256),
+        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=256)},
         source="https://lmstudio.ai/docs/developer/openai-compat",
     ),
     Vendor(
@@ -425,6 +448,7 @@ _ROWS = (
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
         request_id_header="x-tollway-request-id",
         also={
+            **_responses(quirks=Quirks(takes=frozenset({"reasoning_effort"}))),
             "anthropic_messages": Speech(path="/messages", capabilities=MESSAGES, quirks=Quirks(usage_option=False)),
             **_embeddings(base64=True),
         },

@@ -65,6 +65,50 @@ async def chat(data: JSONBody[ChatRequest]) -> ChatAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
+class ResponsesRequest(Struct):
+    """OpenAI's responses request without stored state; fields not listed pass to backends of the same language."""
+
+    model: str
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    stream: bool = False
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    include: list[str] | None = None
+
+
+class ResponsesUsage(Struct):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: dict[str, Any] | None = None
+    output_tokens_details: dict[str, Any] | None = None
+
+
+class ResponsesAnswer(Struct):
+    """With `stream: true` the answer is text/event-stream: response.created …, a cost comment, then response.completed or incomplete."""
+
+    id: str
+    created_at: int
+    model: str
+    status: str
+    output: list[dict[str, Any]]
+    usage: ResponsesUsage | None = None
+    incomplete_details: dict[str, Any] | None = None
+    object: str = "response"
+
+
+@post("/v1/responses", status_code=200, summary="OpenAI responses without stored state, whole or streamed")
+async def responses(data: JSONBody[ResponsesRequest]) -> ResponsesAnswer:
+    raise NotImplementedError(f"documentation only: {data.model}")
+
+
 class AnthropicMessage(Struct):
     role: str
     content: str | list[dict[str, Any]]
@@ -167,7 +211,7 @@ async def embeddings(data: JSONBody[EmbeddingsRequest]) -> EmbeddingsAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
-TWINS: list[HTTPRouteHandler] = [chat, messages, count_tokens, embeddings]
+TWINS: list[HTTPRouteHandler] = [chat, responses, messages, count_tokens, embeddings]
 
 
 def version() -> str:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from providers.dialects.body import Field, says_something
 from providers.dialects.quirks import unsupported
 from providers.dialects.rawjson import NULL, base64_to_text, decode_any
+from providers.dialects.sealed import is_sealed, unseal
 from providers.types import (
     Audio,
     Document,
@@ -38,15 +39,17 @@ class Carries(Struct, frozen=True, kw_only=True):
     """What messages of a language can hold beside text, images and function calls.
 
     thinking: what a target must take for thinking to go there, empty = it always may. unsigned: the same for thinking without a
-    signature. cache_control, result_cache: marks on parts, on tool results. result_media: images and documents in tool results.
-    failed: a mark on the result of a failed call. names: of a message's author. detail: of an image. refusals: as parts of their own.
-    document_url: documents by address. text_documents: plain-text documents as such, not as text. lone_text: a content that is one
-    text is written as a string, which more servers take. document_name: what a file without a name is called.
+    signature. sealed: a signature says something only where it was sealed for this language. cache_control, result_cache: marks on
+    parts, on tool results. result_media: images and documents in tool results. failed: a mark on the result of a failed call. names: of
+    a message's author. detail: of an image. refusals: as parts of their own. document_url: documents by address. text_documents:
+    plain-text documents as such, not as text. lone_text: a content that is one text is written as a string, which more servers take.
+    document_name: what a file without a name is called.
     """
 
     language: str
     thinking: str = ""
     unsigned: str = ""
+    sealed: bool = False
     cache_control: bool = False
     result_cache: bool = False
     result_media: bool = False
@@ -95,7 +98,7 @@ class Crossing:
         if isinstance(content, tuple):
             kept = [self._part(part, path) for part in content]
             content = tuple(part for part in kept if part is not None)
-        if message.role == "tool" and not self.carries.result_media:
+        if message.role == "tool":
             content = self._result(message, content, media)
         calls = [replace(call, cache_control=self._cache(call.cache_control, "messages")) for call in message.calls]
         if self.carries.lone_text and isinstance(content, tuple) and len(content) <= 1:
@@ -153,10 +156,16 @@ class Crossing:
         return replace(image, detail=None)
 
     def _thinking(self, part: Thinking | RedactedThinking) -> Part | None:
-        unsigned = isinstance(part, Thinking) and part.signature is None
-        if self.carries.thinking and self.carries.thinking not in self.takes:
+        told = part.signature if isinstance(part, Thinking) else part.data
+        foreign = (is_sealed(told) or self.carries.sealed) and told is not None and unseal(told, self.carries.language) is None
+        refused = bool(self.carries.thinking) and self.carries.thinking not in self.takes
+        needs_sign = bool(self.carries.unsigned) and self.carries.unsigned not in self.takes
+        if refused or (foreign and (needs_sign or isinstance(part, RedactedThinking))):
             self.dropped.append("messages.thinking")
             return None
+        if foreign and isinstance(part, Thinking):  # nobody here can read it, but its text
+            part = replace(part, signature=None)
+        unsigned = isinstance(part, Thinking) and part.signature is None
         if unsigned and self.carries.unsigned and self.carries.unsigned not in self.takes:
             self.dropped.append("messages.reasoning_content")  # without its signature it would be refused
             return None
@@ -168,7 +177,8 @@ class Crossing:
             how = "id, which only the vendor that issued it knows" if document.url is None else "address, which this backend does not take"
             raise unsupported(f"`{path}` names a document by its {how}; send its data.", path)
         if document.data is None or document.media_type != "text/plain":
-            return replace(document, name=document.name or self.carries.document_name or None)
+            default = self.carries.document_name if document.data is not None else ""
+            return replace(document, name=document.name or default or None)
         plain = base64_to_text(document.data)
         if plain is None:
             raise unsupported(f"`{path}` has a text document that is not UTF-8 in base64.", path)
@@ -182,17 +192,21 @@ class Crossing:
         self.dropped.append(f"{where}.cache_control")
         return None
 
-    def _result(self, message: Message, content: str | tuple[Part, ...] | None, media: list[Part]) -> str | tuple[Part, ...]:
-        """A tool's result as text; its images and documents go to `media`."""
+    def _result(self, message: Message, content: str | tuple[Part, ...] | None, media: list[Part]) -> str | tuple[Part, ...] | None:
+        """A tool's result as text, where results hold nothing else: its images and documents go to `media`. Marked where it failed."""
+        failed, alone = bool(message.is_error) and not self.carries.failed, not self.carries.result_media
+        if not (failed or alone):
+            return content
         parts = (Text(content),) if isinstance(content, str) else content or ()
-        texts = [part for part in parts if isinstance(part, Text)]
-        others = [part for part in parts if not isinstance(part, Text)]
+        others = [part for part in parts if not isinstance(part, Text)] if alone else []
+        kept: list[Part] = [part for part in parts if isinstance(part, Text)] if alone else list(parts)
         if others:
             media += [Text(f"From the result of tool call {message.call_id}:"), *others]
-        if message.is_error and not self.carries.failed:
-            first = texts[0] if texts else Text("")
-            texts = [replace(first, text=_ERROR + first.text), *texts[1:]]
-        return tuple(texts) or (Text("(see the next message)") if others else Text(""),)
+        if failed:
+            first = kept.pop(0) if kept and isinstance(kept[0], Text) else Text("")
+            assert isinstance(first, Text)
+            kept.insert(0, replace(first, text=_ERROR + first.text))
+        return tuple(kept) or (Text("(see the next message)") if others else Text(""),)
 
 
 # ---- fields -------------------------------------------------------------------------------------------------------------------------

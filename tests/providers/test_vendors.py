@@ -32,7 +32,7 @@ def test_row_can_be_used(row: Vendor) -> None:
     assert set(signers.headers(row.signer, "key").values()) == {"Bearer key" if row.signer == "bearer" else "key"}
     assert row.source
     assert ("{account}" in row.base_url) == bool(row.account)
-    assert ("{api_version}" in row.path) == bool(row.api_version)
+    assert ("{api_version}" in row.path + row.models_path) == bool(row.api_version)
     if row.base_url:
         assert re.fullmatch(r"https?://[a-z0-9.:/{}-]+[^/]", row.base_url)
         assert row.base_url.startswith("https://") == row.key_required  # a key goes out only encrypted

@@ -87,8 +87,8 @@ def _content(raw: Raw, path: str) -> str | tuple[Part, ...]:
 
 def _plain_call(block: Mapping[str, Any]) -> bool:
     texts = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
-    own = set(block) <= {"type", "id", "name", "input", "cache_control", "caller"}
-    return texts and own and block.get("caller", _DIRECT) == _DIRECT and isinstance(block.get("input", {}), dict)
+    own = {name for name, value in block.items() if value is not None} <= {"type", "id", "name", "input", "cache_control", "caller"}
+    return texts and own and block.get("caller") in (None, _DIRECT) and isinstance(block.get("input", {}), dict)
 
 
 def _result(raw: Raw, block: Mapping[str, Any], path: str) -> Message:

@@ -59,7 +59,8 @@ def decode_parameters(request: Request) -> Parameters:
 
 def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) -> tuple[dict[str, Raw], list[str]]:
     """(fields, names of what was dropped) for a request of another language. Raises Unsupported."""
-    known = FIELDS.keys() if request.dialect.startswith("openai_") else frozenset()  # elsewhere an equal name has another meaning
+    kin = request.dialect.startswith("openai_")  # elsewhere an equal name has another meaning
+    known = FIELDS.keys() - {"store"} if kin else frozenset()
     dropped = take_over(parameters, known)
     found: dict[str, Any] = {name: raw for name, raw in {**parameters.refused, **parameters.dropped}.items() if name in known}
     choice, wanted, reasoning = parameters.tool_choice, parameters.output_format, parameters.reasoning

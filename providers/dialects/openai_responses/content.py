@@ -1,0 +1,265 @@
+"""Items and tools of this language to and from the neutral model.
+
+What an assistant did in a row (reasoning, texts, calls) is several items here and one message there: reasoning and texts in their
+order, then the calls. Items and parts that only this language has stay as they came (Opaque). Normalised: `instructions` are a system
+message; ids, states and log probabilities of earlier items, which say nothing where nothing is stored, are left out; several texts of
+one reasoning item become one. Encrypted reasoning is sealed: it goes back to this language alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import MsgspecError, Raw
+
+from providers.dialects import openai_parts as parts
+from providers.dialects.crossing import Carries
+from providers.dialects.functions import read_tool, write_tool
+from providers.dialects.rawjson import (
+    LIST,
+    NULL,
+    STRING,
+    decode_any,
+    decode_object,
+    decode_objects,
+    decode_raws,
+    encode_json,
+    first_byte,
+    kept,
+    string,
+    typed,
+    written,
+)
+from providers.dialects.sealed import seal, unseal
+from providers.errors import Rejected
+from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, RedactedThinking, Refusal, Request, Text, Thinking, Tool
+
+NAME = "openai_responses"
+CARRIES = Carries(
+    language=NAME,
+    unsigned="unsigned_thinking",
+    sealed=True,
+    result_media=True,
+    detail=True,
+    audio=True,
+    refusals=True,
+    document_url=True,
+    text_documents=True,
+    lone_text=True,
+    document_name="document.pdf",
+)
+_NOT_KEPT = ("type", "role", "content", "summary", "id", "status")  # of a message or reasoning, beside what is read
+_CALL = {"type", "id", "status", "call_id", "name", "arguments", "caller"}
+_BREAKPOINT, _EPHEMERAL = {"mode": "explicit"}, Raw(b'{"type":"ephemeral"}')  # a mark of the prompt cache, here and elsewhere
+SIGNATURE, REDACTED = "signature", "redacted"  # what another language's reasoning is sealed as, for a client of this one
+
+
+# ---- from the wire ------------------------------------------------------------------------------------------------------------------
+def read_messages(request: Request) -> tuple[Message, ...]:
+    said, raw = request.fields.get("instructions", NULL), request.fields["input"]
+    system = () if said == NULL else (Message(role="system", content=string(said, "instructions")),)
+    lone = first_byte(raw) == STRING
+    return (*system, *((Message(role="user", content=string(raw, "input")),) if lone else decode_items(raw)))
+
+
+class _Turn:
+    """What the assistant does in a row, until somebody else speaks. said: a text where a message is nothing else."""
+
+    def __init__(self) -> None:
+        self.said: list[str | Part] = []
+        self.calls: list[Call] = []
+        self.extra: dict[str, Raw] = {}
+
+    def message(self) -> tuple[Message, ...]:
+        lone = self.said[0] if len(self.said) == 1 else None
+        typed_parts = tuple([Text(part) if isinstance(part, str) else part for part in self.said])
+        content = lone if isinstance(lone, str) else typed_parts or None
+        return (Message(role="assistant", content=content, calls=tuple(self.calls), extra=self.extra),) if self.said or self.calls else ()
+
+
+def decode_items(raw: Raw) -> tuple[Message, ...]:
+    """Raises DecodeError naming the member that is wrong."""
+    found: list[Message] = []
+    turn = _Turn()
+    for position, item in enumerate(decode_raws(raw)):
+        members = decode_object(item)
+        kind = decode_any(members.get("type", NULL)) or "message"
+        if not _done_by_assistant(turn, kind, item, members, f"input[{position}]"):
+            found += [*turn.message(), _others(kind, item, members, f"input[{position}]")]
+            turn = _Turn()
+    return (*found, *turn.message())
+
+
+def _done_by_assistant(turn: _Turn, kind: str, item: Raw, members: Mapping[str, Raw], path: str) -> bool:
+    """Add an item to the turn; False where it is somebody else's."""
+    if kind == "message" and decode_any(members.get("role", NULL)) == "assistant":
+        content = _content(members.get("content", NULL), f"{path}.content")
+        turn.said += [content] if isinstance(content, str) else content
+        turn.extra |= kept(members, _NOT_KEPT)
+    elif kind == "function_call" and set(members) <= _CALL:
+        call_id, name, arguments = [string(members.get(name, NULL), f"{path}.{name}") for name in ("call_id", "name", "arguments")]
+        turn.calls.append(Call(call_id, name, arguments))
+    elif kind == "reasoning":
+        turn.said += _thinking(members)
+    elif kind == "message" or kind.endswith(("_output", "_response")):
+        return False
+    else:
+        turn.said.append(Opaque(NAME, kind, item.copy()))
+    return True
+
+
+def _others(kind: str, item: Raw, members: Mapping[str, Raw], path: str) -> Message:
+    if kind == "message":
+        content = _content(members.get("content", NULL), f"{path}.content")
+        return Message(role=decode_any(members["role"]), content=content, extra=kept(members, _NOT_KEPT))
+    if kind == "function_call_output":
+        output = _content(members.get("output", NULL), f"{path}.output")
+        return Message(role="tool", content=output, call_id=string(members.get("call_id", NULL), f"{path}.call_id"))
+    return Message(role="user", content=(Opaque(NAME, kind, item.copy()),))
+
+
+def _thinking(members: Mapping[str, Raw]) -> list[Part]:
+    said = reasoning_text(decode_any(members.get("content", NULL))) or reasoning_text(decode_any(members.get("summary", NULL)))
+    signature, redacted = sealed_of(members, bool(said))
+    if redacted is not None:
+        return [RedactedThinking(redacted)]
+    return [Thinking(said, signature)] if said or signature is not None else []
+
+
+def reasoning_text(pieces: Any) -> str:
+    texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
+    return "\n\n".join([piece for piece in texts if isinstance(piece, str)])
+
+
+def sealed_of(members: Mapping[str, Raw], has_text: bool) -> tuple[str | None, str | None]:
+    """(signature, redacted) of a reasoning item."""
+    encrypted = decode_any(members.get("encrypted_content", NULL))
+    if not isinstance(encrypted, str) or not encrypted:
+        return None, None
+    signature, redacted = unseal(encrypted, SIGNATURE), unseal(encrypted, REDACTED)
+    if signature is None and redacted is None:
+        own = seal(NAME, encode_json(kept(members, _NOT_KEPT)).decode())
+        signature, redacted = (own, None) if has_text else (None, own)
+    return signature, redacted
+
+
+def _content(raw: Raw, path: str) -> str | tuple[Part, ...]:
+    if first_byte(raw) != LIST:
+        return "" if raw == NULL else string(raw, path)
+    return tuple([_part(part, f"{path}[{position}]") for position, part in enumerate(decode_raws(raw))])
+
+
+def _part(raw: Raw, path: str) -> Part:
+    said = written(typed(raw, path))
+    kind, mark = said.pop("type"), said.pop("prompt_cache_breakpoint", None)
+    cache = _EPHEMERAL if mark == _BREAKPOINT else None
+    known = _READ[kind](said, cache) if kind in _READ and (mark is None or cache is not None) else None
+    return Opaque(NAME, kind, raw.copy()) if known is None else known
+
+
+def _text(said: dict[str, Any], cache: Raw | None) -> Part | None:
+    annotations, _ = said.pop("annotations", None), said.pop("logprobs", None)
+    return Text(said["text"], cache, Raw(encode_json(annotations)) if annotations else None) if parts.texts(said, "text") else None
+
+
+def _refusal(said: dict[str, Any], cache: Raw | None) -> Part | None:
+    return Refusal(said["refusal"]) if parts.texts(said, "refusal") and cache is None else None
+
+
+_READ: dict[str, Any] = {
+    "input_text": _text,
+    "output_text": _text,
+    "refusal": _refusal,
+    "input_image": lambda said, cache: parts.read_image(said, cache, "image_url"),
+    "input_file": lambda said, cache: parts.read_file(said, cache, "file_url"),
+    "input_audio": lambda said, cache: parts.read_audio(said.get("input_audio") if len(said) == 1 else None, cache),
+}
+
+
+def read_tools(request: Request) -> tuple[Tool, ...]:
+    raw = request.fields.get("tools", NULL)
+    found = enumerate([] if raw == NULL else decode_objects(raw))
+    own = [(f"tools[{n}]", members) for n, members in found if decode_any(members.get("type", NULL)) in (None, "function")]
+    return tuple([read_tool(members, path, "parameters", None, ("type",)) for path, members in own])
+
+
+# ---- to the wire --------------------------------------------------------------------------------------------------------------------
+def encode_messages(messages: Sequence[Message]) -> Raw:
+    return Raw(encode_json([item for message in messages for item in _items(message)]))
+
+
+def _items(message: Message) -> list[Any]:
+    content, kind = message.content, "output_text" if message.role == "assistant" else "input_text"
+    if message.role == "tool":
+        output = content if isinstance(content, str) else [_write(part, kind) for part in content or ()]
+        return [{"type": "function_call_output", "call_id": message.call_id or "", "output": output}]
+    head = {"type": "message", "role": message.role}
+    items: list[Any] = []
+    if isinstance(content, str) or (not content and not message.calls):
+        items.append({**head, "content": content or "", **message.extra})
+    pieces: list[Any] | None = None  # of the message item that is being written
+    for part in content if isinstance(content, tuple) else ():
+        alone = _alone(part)
+        if alone is not None:
+            items.append(alone)
+            pieces = None
+        elif pieces is None:
+            pieces = [_write(part, kind)]
+            items.append({**head, "content": pieces, **message.extra})
+        else:
+            pieces.append(_write(part, kind))
+    calls = [{"call_id": call.id, "name": call.name, "arguments": call.arguments or "{}"} for call in message.calls]
+    return items + [{"type": "function_call", **call} for call in calls]
+
+
+def _alone(part: Part) -> Any:
+    """What is an item of its own and no part of a message; None for a part."""
+    if isinstance(part, Opaque):
+        return None if part.type.startswith(("input_", "output_", "refusal")) else part.raw
+    if isinstance(part, RedactedThinking):
+        return {"type": "reasoning", "summary": [], **opened(part.data, REDACTED)}
+    if isinstance(part, Thinking) and part.signature is None:
+        return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": part.text}]}
+    if isinstance(part, Thinking):
+        summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+        return {"type": "reasoning", "summary": summary, **opened(part.signature, SIGNATURE)}
+    return None
+
+
+def opened(sealed: str | None, kind: str) -> dict[str, Any]:
+    """What a reasoning item has beside its text: this language's own members again, or another's reasoning sealed as `kind`.
+
+    Raises Rejected for a seal that somebody broke.
+    """
+    own = unseal(sealed, NAME)
+    if own is None:
+        return {} if sealed is None else {"encrypted_content": seal(kind, sealed)}
+    try:
+        return {**decode_any(own)}
+    except (MsgspecError, TypeError):
+        raise Rejected(
+            "Encrypted reasoning is not as this gateway gave it; send it back unchanged.", sent=False, param="messages"
+        ) from None
+
+
+def _write(part: Part, text: str) -> Any:
+    if isinstance(part, Opaque):
+        return part.raw
+    found = _WRITE[type(part)](part) if not isinstance(part, Text) else {"type": text, "text": part.text, "annotations": part.citations}
+    marked = getattr(part, "cache_control", None) is not None
+    return written({**found, "prompt_cache_breakpoint": _BREAKPOINT if marked else None})
+
+
+_WRITE: dict[type, Any] = {
+    Refusal: lambda part: {"type": "refusal", "refusal": part.text},
+    Image: lambda part: {"type": "input_image", **parts.write_image(part, "image_url")},
+    Audio: lambda part: {"type": "input_audio", "input_audio": parts.write_audio(part)},
+    Document: lambda part: {"type": "input_file", **parts.write_file(part)},
+}
+
+
+def encode_tools(tools: Sequence[Tool]) -> Raw:
+    """A function is strict here unless it says that it is not; elsewhere it is the other way round."""
+    found = [{"type": "function", **write_tool(tool, "parameters"), "strict": tool.strict is True, **tool.extra} for tool in tools]
+    return Raw(encode_json(found))

@@ -1,0 +1,16 @@
+"""The shape in which a client of this language gets our errors."""
+
+from __future__ import annotations
+
+from providers.dialects.rawjson import encode_json
+
+
+def error_body(status: int, message: str, kind: str, code: str | None, param: str | None) -> bytes:
+    """A whole error answer to a client; the status stands in the HTTP status alone."""
+    return encode_json({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def stream_error(message: str, kind: str, code: str | None, param: str | None) -> bytes:
+    """The event that ends a stream that broke: as documented, and with the `error` at which the official clients raise."""
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return b"event: error\ndata: " + encode_json({**error, "type": "error", "error": error}) + b"\n\n"

@@ -1,0 +1,100 @@
+"""The table of request fields: what each may be, what it needs, what becomes of it abroad. And the little that every item is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Raw, Struct, ValidationError
+
+from providers.dialects.body import (
+    BOOL,
+    MAX_TOKENS,
+    MODEL,
+    NAME_OR_OBJECT,
+    OBJECT,
+    OBJECTS,
+    SHARE,
+    TEXT,
+    TEXTS,
+    TOKENS,
+    Field,
+    check,
+    when,
+)
+
+LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"  # what `include` may ask for
+_FORMATS = {"json_schema": "json_schema", "json_object": "json_mode"}
+
+
+class FormatPeek(Struct, gc=False):
+    type: Literal["text", "json_schema", "json_object"]
+
+
+class TextPeek(Struct, gc=False):
+    format: FormatPeek | None = None
+
+
+def _format_needs(value: TextPeek) -> str | None:
+    return None if value.format is None else _FORMATS.get(value.format.type)
+
+
+def _nothing(raw: Raw) -> None:
+    if bytes(raw) not in (b"null", b"false"):
+        raise ValidationError("this gateway keeps no state")
+
+
+_top = check(Annotated[int, Meta(ge=0, le=20)] | None)
+
+FIELDS: Mapping[str, Field] = {
+    "model": Field(MODEL, "the name of a route, as text"),
+    "input": Field(check(str | list[Raw]), "a text or a list of items", data=True),
+    "instructions": Field(TEXT, "a text", data=True),
+    "stream": Field(BOOL, "true or false"),
+    "stream_options": Field(OBJECT, "an object"),
+    "max_output_tokens": Field(TOKENS, f"a whole number from 1 to {MAX_TOKENS}"),
+    "temperature": Field(check(Annotated[float, Meta(ge=0, le=2)] | None), "a number from 0 to 2", default=1),
+    "top_p": Field(SHARE, "a number from 0 to 1", default=1),
+    "tools": Field(None, "a list of tools", data=True),
+    "tool_choice": Field(NAME_OR_OBJECT, '"none", "auto", "required" or an object that names a tool', data=True),
+    "parallel_tool_calls": Field(BOOL, "true or false"),
+    "text": Field(check(TextPeek | None), "an object whose `format` has a `type` that is known", data=True, needs=_format_needs),
+    "reasoning": Field(OBJECT, "an object with an `effort`"),
+    "include": Field(TEXTS, "a list of texts", needs=when("logprobs", lambda names: LOGPROBS in names)),
+    "top_logprobs": Field(_top, "a whole number from 0 to 20", default=0, abroad="refused", needs=when("logprobs")),
+    "user": Field(TEXT, "a text", data=True),
+    "safety_identifier": Field(TEXT, "a text", data=True),
+    "store": Field(BOOL, "true or false", default=False, abroad="dropped"),
+    "metadata": Field(OBJECT, "an object", default={}, abroad="dropped"),
+    "service_tier": Field(TEXT, 'a text such as "auto"', default="auto", abroad="dropped"),
+    "truncation": Field(TEXT, '"auto" or "disabled"', default="disabled", abroad="dropped"),
+    "prompt_cache_key": Field(TEXT, "a text", data=True, abroad="dropped"),
+    "prompt_cache_retention": Field(TEXT, "a text", abroad="dropped"),
+    "prompt_cache_options": Field(OBJECT, "an object", abroad="dropped"),
+    "max_tool_calls": Field(TOKENS, "a whole number", abroad="dropped"),
+    "context_management": Field(OBJECTS, "a list of objects", default=[], abroad="refused"),
+    "moderation": Field(OBJECT, "an object", abroad="refused"),
+    "previous_response_id": Field(_nothing, "left out: send the earlier items in `input`"),
+    "conversation": Field(_nothing, "left out: send the earlier items in `input`"),
+    "prompt": Field(_nothing, "left out: send its text in `instructions` and `input`"),
+    "background": Field(_nothing, "left out: stream a long answer"),
+}
+
+
+# ---- the parts of items that are looked at for every request ------------------------------------------------------------------------
+class ItemPeek(Struct, gc=False):
+    """content: of a message, output: of a call."""
+
+    type: str | None = None
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: Raw = Raw(b'""')
+    output: Raw = Raw(b'""')
+    namespace: Any = None
+
+
+class PartPeek(Struct, gc=False):
+    type: str
+    image_url: Raw = Raw()
+    file_data: Raw = Raw()
+    input_audio: Raw = Raw()
+    file_id: Any = None
