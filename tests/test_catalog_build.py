@@ -6,6 +6,8 @@ import pytest
 
 from gateway.catalog import Price
 from gateway.catalog_build import build, vendor_of
+from gateway.routing.features import Features
+from gateway.routing.router import Router
 from gateway.settings import BackendSettings, CacheSettings, PriceSettings, RouteSettings, Settings, TraitSettings
 from providers.dialects import Quirks
 from providers.vendors import VENDORS
@@ -144,3 +146,18 @@ def test_hardware_by_the_hour_has_a_marginal_price_that_nobody_is_charged() -> N
 def test_an_hourly_rate_that_cannot_be_is_refused_by_name(usd: str) -> None:
     with pytest.raises(ValueError, match="backend 'a': hourly_usd"):
         build(Settings(backends=(BackendSettings(name="a", vendor="vllm", model="m", hourly_usd=usd),)), {})
+
+
+def test_routing_compares_what_one_request_more_costs() -> None:
+    """By the hour a request more costs nothing, or the marginal price: so it is asked before a cheap hosted one."""
+    own = BackendSettings(name="own", vendor="vllm", model="m", hourly_usd="100")
+    metered = BackendSettings(name="metered", vendor="vllm", model="m", hourly_usd="1", price=PriceSettings(input="1", output="1"))
+    cheap = BackendSettings(name="cheap", vendor="vllm", model="m", price=PriceSettings(input="0.01", output="0.01"))
+    routes = (RouteSettings(name="assistant", backends=("metered", "cheap", "own")),)
+    catalog = build(Settings(backends=(own, metered, cheap), routes=routes), {})
+    features = Features(
+        route="assistant", dialect="openai_chat", input_tokens=1000, input_tokens_upper=1000, expected_output_tokens=1000, budgeted=True
+    )
+    choice = Router().plan(features, catalog.routes["assistant"], catalog, 0.0, 0.5)
+    assert [backend.name for backend in choice.plan] == ["own", "cheap", "metered"]
+    assert {one.backend: one.cost for one in choice.decision.candidates} == {"own": 0, "cheap": 20_000, "metered": 2_000_000}

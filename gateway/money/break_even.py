@@ -20,8 +20,7 @@ from gateway.catalog import Backend, Price
 from gateway.db.engine import reading
 from gateway.db.tables import owned_hours, rollups
 from gateway.errors import InvalidRequest
-from gateway.money.hours import HOUR_US
-from gateway.money.ledger import CLASSES, IDLE, WARM_UP
+from gateway.money.ledger import CLASSES, HOUR_US, IDLE, WARM_UP
 from gateway.money.pricing import MILLION, cost, round_half_even, usd
 from gateway.money.windows import to_us
 from providers.types import Usage

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from gateway.db.engine import reading
 from gateway.db.session import Dialect, Do, Transaction
 from gateway.db.tables import owned_hours, owned_spans, rollups
-from gateway.money.hours import GAP_US, HOUR_US, Hour, Span, hour_of, owed, rows_of
-from gateway.money.ledger import BOOKED, BUCKET_US, CLASSES
+from gateway.money.hours import GAP_US, Hour, Span, hour_of, owed, rows_of
+from gateway.money.ledger import BOOKED, BUCKET_US, CLASSES, HOUR_US
 from gateway.money.owned import HISTORY_TOKENS
 from gateway.money.presence import spans_near
 from gateway.money.sync import write_rows

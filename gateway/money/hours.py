@@ -12,13 +12,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from gateway.money.ledger import IDLE, WARM_UP
+from gateway.money.ledger import HOUR_US, IDLE, WARM_UP
 from gateway.money.owned import HOURLY
 from gateway.money.pricing import round_half_even
 from gateway.money.records import UsageRecord
 from providers.types import Usage
 
-HOUR_US = 3_600_000_000
 GAP_US = 300_000_000
 PRESENT = "present"
 LATE = "late"  # the error of a row that corrects an hour after it was closed

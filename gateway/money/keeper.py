@@ -18,12 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway.catalog import Backend
 from gateway.db.session import Away, Session, open_session
 from gateway.money import closing, presence
-from gateway.money.hours import HOUR_US, PRESENT, Span, hour_of
-from gateway.money.ledger import WARM_UP
+from gateway.money.hours import PRESENT, Span, hour_of
+from gateway.money.ledger import HOUR_US, WARM_UP
 from gateway.money.owned import Owned
 from gateway.money.presence import HourKey, Sighting
 
-BEAT_S = 5.0
+BEAT_S = 1.0  # while something is in flight; so old is what a worker knows of the others
+REST_US = 5_000_000  # between beats while nothing is
 ASK_S = 2.0  # for a machine to say that it is ready
 CLOSE_S = 60.0
 SAID_MAX = 1000  # spans that wait for the database
@@ -32,13 +33,14 @@ log = logging.getLogger("tollway.money")
 
 
 class _Seen:
-    """A backend's hardware as it was seen at the last beats. told_us: up to where SQL knows."""
+    """A backend's hardware as it was seen at the last beats. told_us: up to where SQL knows. load: that it was told last."""
 
-    __slots__ = ("from_us", "rate", "told_us", "until_us", "warm_from_us")
+    __slots__ = ("from_us", "load", "rate", "told_us", "until_us", "warm_from_us")
 
     def __init__(self, now_us: int, rate: int) -> None:
         self.from_us = self.until_us = now_us
         self.told_us: int | None = None
+        self.load = 0
         self.rate = rate
         self.warm_from_us: int | None = None
 
@@ -68,21 +70,36 @@ class Keeper:
         self.host = socket.gethostname()
         self._seen: dict[str, _Seen] = {}
         self._ended: list[Sighting] = []  # spans at a rate that is no more, not written yet
+        self._warming: set[str] = set()
+        self._asked_us: int | None = None  # when the machines were asked last
         self._away = False
 
-    async def beat(self) -> None:
-        """Every BEAT_S: write what there is, learn what others have in flight."""
+    async def beat(self, *, last: bool = False) -> None:
+        """Every BEAT_S: write what there is, learn what others have in flight. Nothing to say: only every REST_US."""
         wanted = self._wanted()
-        answers = await asyncio.gather(*map(self._answers, wanted))
-        warming = {name for name, ready in zip(wanted, answers, strict=True) if not ready}
-        now_us, now = self.now_us(), time.monotonic()
         for name in self._seen.keys() - wanted.keys():
             del self._seen[name]
         if not wanted:
             return
+        now = time.monotonic()
+        loads = {name: self.owned.machine(backend, now).mean_weight(now) for name, backend in wanted.items()}
+        rested = self._asked_us is None or self.now_us() - self._asked_us >= REST_US
+        if rested and not last:
+            await self._ask(wanted)
+        if rested or last or any(load or name not in self._seen or self._seen[name].load for name, load in loads.items()):
+            await self._say(wanted, loads)
+
+    async def _ask(self, wanted: Mapping[str, Backend]) -> None:
+        """Which machines do not answer."""
+        answers = await asyncio.gather(*map(self._answers, wanted))
+        self._warming = {name for name, ready in zip(wanted, answers, strict=True) if not ready}
+        self._asked_us = self.now_us()
+
+    async def _say(self, wanted: Mapping[str, Backend], loads: Mapping[str, int]) -> None:
+        now_us, now = self.now_us(), time.monotonic()
         sightings, hours = list(self._ended), set[HourKey]()
         for name, backend in wanted.items():
-            sightings += self._look(backend, name in warming, now_us, now)
+            sightings += self._look(backend, loads[name], now_us, now)
             seen = self._seen[name]
             since = seen.from_us if seen.told_us is None else seen.told_us
             if seen.told_us is None or hour_of(since) != hour_of(seen.until_us):
@@ -95,15 +112,14 @@ class Keeper:
         self._away = False
         self._ended.clear()
         for name, backend in wanted.items():
-            self._seen[name].told_us = self._seen[name].until_us
+            self._seen[name].told_us, self._seen[name].load = self._seen[name].until_us, loads[name]
             self.owned.machine(backend, now).set_others(others.get((name, self._machine(backend)), 0), now)
 
-    def _look(self, backend: Backend, warming: bool, now_us: int, now: float) -> list[Sighting]:
+    def _look(self, backend: Backend, load: int, now_us: int, now: float) -> list[Sighting]:
         """Spans of one backend up to now; a new rate begins a new one."""
         machine, rate = self.owned.machine(backend, now), backend.hourly_nanousd
         assert rate is not None
         seen, where = self._seen.get(backend.name), self._machine(backend)
-        load = machine.mean_weight(now)
         found: list[Sighting] = []
         if seen is not None and seen.rate != rate:
             machine.set_rate(rate, now)
@@ -114,7 +130,7 @@ class Keeper:
             seen = self._seen[backend.name] = _Seen(now_us, rate)
         before, seen.until_us = seen.until_us, max(seen.until_us, now_us)
         found.append(Sighting(backend.name, Span(where, PRESENT, seen.from_us, seen.until_us, rate), load))
-        if not warming:
+        if backend.name not in self._warming:
             seen.warm_from_us = None
         else:
             if seen.warm_from_us is None:
@@ -139,7 +155,7 @@ class Keeper:
 
     async def close(self) -> None:
         """The last beat of this process."""
-        await self.beat()
+        await self.beat(last=True)
         await self.session.close()
 
     async def _answers(self, backend: str) -> bool:

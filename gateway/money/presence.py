@@ -11,7 +11,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from gateway.db.session import Dialect, Do, Many, Transaction
-from gateway.money.hours import HOUR_US, PRESENT, Span, hour_of
+from gateway.money.hours import PRESENT, Span, hour_of
+from gateway.money.ledger import HOUR_US
 from gateway.money.owned import HOURLY
 from gateway.money.records import UsageRecord
 

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.db.session import open_session
 from gateway.money.closing import close
+from gateway.money.ledger import HOUR_US
 from gateway.money.presence import GRACE_US
 from tests.cli.conftest import Tollway
-from tests.money.test_closing import CENT, HOUR, HOUR_US, MINUTE, PROCESS, present, share, whole_hour, write
+from tests.money.test_closing import CENT, HOUR, MINUTE, PROCESS, present, share, whole_hour, write
 
 BACKENDS = """
 [[backends]]

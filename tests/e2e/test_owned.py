@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from gateway.db.engine import make_engine
 from gateway.money.audit import Audit, audit
-from gateway.money.hours import HOUR_US
 from gateway.money.keeper import Keeper
+from gateway.money.ledger import HOUR_US
 from gateway.money.owned import Owned
 from gateway.money.reports import Asked, Report, spend
 from gateway.settings import Storage
@@ -21,21 +21,33 @@ from tests.e2e.harness import Gateway, route, running
 
 USD = 1_000_000_000
 SCRIPT = "tokens = 12\\nttft_s = 0.02\\ntpot_s = 0.01"
-CONFIG = f"""
+CONFIG = (
+    f"""
 [[backends]]
 name = "own"
 vendor = "scripted"
 model = "scripted"
 hourly_usd = "3600"
+price = {{ input = "1", output = "1" }}
 script = "{SCRIPT}"
-""" + route("own", "own")
+
+[[backends]]
+name = "broken"
+vendor = "scripted"
+model = "scripted"
+hourly_usd = "3600"
+script = 'error = "server_failed"'
+"""
+    + route("own", "own")
+    + route("broken", "broken", "own")
+)
 
 ALPHA = "SELECT * FROM usage WHERE team_id = (SELECT id FROM teams WHERE name = 'alpha')"
 
 
-def ask(gateway: Gateway, key: str, *, stream: bool = False, max_tokens: int = 20) -> tuple[int, str, int | None]:
+def ask(gateway: Gateway, key: str, *, stream: bool = False, model: str = "own", max_tokens: int = 20) -> tuple[int, str, int | None]:
     """Status, body and what the answer says that it cost, in nano-USD."""
-    body = {"model": "own", "messages": [{"role": "user", "content": "hello"}], "max_tokens": max_tokens, "stream": stream}
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": max_tokens, "stream": stream}
     status, answer, headers = gateway.call("POST", "/v1/chat/completions", json.dumps(body).encode(), key)
     text = answer.decode()
     said = re.search(r"tollway-cost-usd (\S+)", text)
@@ -66,6 +78,7 @@ def test_an_hour_of_owned_hardware(tmp_path: Path) -> None:
         gateway.budget("1.00", team="beta")
         began = time.monotonic()
         told = [ask(gateway, key)[2], ask(gateway, key, stream=True)[2]]
+        failed_over = ask(gateway, key, model="broken")[2]
         with ThreadPoolExecutor(4) as pool:
             told += [cost for _, _, cost in pool.map(lambda n: ask(gateway, key, stream=n % 2 == 0), range(4))]
         seconds = time.monotonic() - began
@@ -75,10 +88,15 @@ def test_an_hour_of_owned_hardware(tmp_path: Path) -> None:
         assert "budget" in refused[1]
 
         end = time.monotonic() + 20
-        while len(answered := gateway.rows(ALPHA)) < 6 and time.monotonic() < end:
+        while len(answered := gateway.rows(ALPHA)) < 7 and time.monotonic() < end:
             time.sleep(0.05)
+        ends = gateway.rows(
+            "SELECT backend, cost FROM attempts WHERE request_id IN (SELECT id FROM usage WHERE route = 'broken') ORDER BY n"
+        )
+        told.append(failed_over)
+        assert [(end["backend"], end["cost"]) for end in ends] == [("broken", 0), ("own", failed_over)], "cheaper to ask, but it failed"
         costs = sorted(row["cost"] for row in answered)
-        assert costs == sorted(cost for cost in told if cost is not None) and len(costs) == 6
+        assert costs == sorted(cost for cost in told if cost is not None) and len(costs) == 7
         assert all(cost > 0 for cost in costs)
         assert sum(costs) <= seconds * USD, "never more than the time costs"
         alone = min(answered, key=lambda row: row["started_at_us"])
@@ -87,14 +105,14 @@ def test_an_hour_of_owned_hardware(tmp_path: Path) -> None:
         assert gateway.stop() == 0
 
         checked, report = asyncio.run(close_later(gateway, 3))
-        (hour, *rest) = gateway.rows("SELECT * FROM owned_hours WHERE owed > 0 ORDER BY hour_us")
-        owed = sum(row["owed"] for row in [hour, *rest])
-        covered = sum(row["covered_us"] for row in [hour, *rest])
+        hours = gateway.rows("SELECT * FROM owned_hours WHERE owed > 0")
+        assert {row["backend"] for row in hours} == {"own", "broken"}
+        owed, covered = (sum(row[name] for row in hours) for name in ("owed", "covered_us"))
         assert owed == covered * 1000, "3600 USD an hour are a thousand nano-USD a microsecond"
         assert sum(row["cost"] for row in gateway.rows("SELECT cost FROM usage")) == owed
         idle = [row for row in gateway.rows("SELECT * FROM usage") if row["outcome"] == "idle"]
         assert idle and {(row["team_id"], row["charges"]) for row in idle} == {(0, "[]")}
         assert checked.broken == []
-        lines = {line.group[1]: line for line in report.lines if line.group[0] == "own"}
-        assert sum(line.cost for line in lines.values()) == owed
-        assert lines["idle"].requests == 0 and lines["idle"].cost == sum(row["cost"] for row in idle)
+        assert report.total.cost == owed
+        lines = [line for line in report.lines if line.group[1] == "idle"]
+        assert {line.requests for line in lines} == {0} and sum(line.cost for line in lines) == sum(row["cost"] for row in idle)

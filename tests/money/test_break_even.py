@@ -11,8 +11,8 @@ from gateway.catalog import Backend, Price, Tier
 from gateway.db.session import open_session
 from gateway.errors import InvalidRequest
 from gateway.money.break_even import Asked, Observed, document, line, owned, price_of
-from gateway.money.hours import HOUR_US, PRESENT, Span
-from gateway.money.ledger import WARM_UP
+from gateway.money.hours import PRESENT, Span
+from gateway.money.ledger import HOUR_US, WARM_UP
 from gateway.money.presence import GRACE_US
 from providers.types import Usage
 from tests.conftest import Database

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,17 +14,21 @@ from sqlalchemy import func, select, text, update
 
 from gateway.db.session import Session, open_session
 from gateway.db.tables import owned_hours, rollups, usage
+from gateway.money.adoption import Adopter
 from gateway.money.audit import audit
 from gateway.money.closing import averages, close, due
 from gateway.money.corrections import resolve
-from gateway.money.hours import HOUR_US, PRESENT, Span
-from gateway.money.ledger import IDLE, WARM_UP
+from gateway.money.hours import PRESENT, Span
+from gateway.money.journal import Journal
+from gateway.money.ledger import HOUR_US, IDLE, WARM_UP
 from gateway.money.presence import GRACE_US, Sighting, beat
 from gateway.money.rebuild import rebuild
 from gateway.money.records import UsageRecord
 from gateway.money.sync import Payload, register, sync
+from gateway.settings import Money
 from tests.conftest import Database
 from tests.fixtures.ledger import record
+from tests.fixtures.money import intent_of
 
 HOUR = 490_000 * HOUR_US
 CLOSING = HOUR + HOUR_US + GRACE_US
@@ -31,6 +36,7 @@ RATE = 600_000_000  # 0.60 USD an hour
 CENT = 10_000_000
 MINUTE = HOUR_US // 60
 PROCESS = UUID(int=11)
+MONEY = Money(segment_bytes=1 << 18)
 
 
 @pytest.fixture
@@ -136,6 +142,29 @@ async def test_a_row_that_comes_after_the_hour_was_closed_is_made_good(database:
     async with database.engine.connect() as connection:
         rows = (await connection.execute(select(usage.c.cost, usage.c.error).where(usage.c.outcome == IDLE).order_by(usage.c.cost))).all()
     assert [tuple(row) for row in rows] == [(-4 * CENT, "late"), (-3 * CENT, "late"), (RATE, "")]
+    assert (await audit(database.engine)).broken == []
+
+
+async def test_what_a_dead_process_left_is_adopted_into_a_closed_hour(database: Database, session: Session, tmp_path: Path) -> None:
+    """A settled request and an open one, found in its journal when the hour had been closed; then the open one's true cost."""
+    await present(session, whole_hour())
+    await close_due(database, session)
+    dead = uuid4()
+    journal = Journal(tmp_path, dead, MONEY)
+    settled, lost = share(HOUR + MINUTE, 3 * CENT), share(HOUR + 2 * MINUTE, CENT)
+    for one, worst in ((settled, 8 * CENT), (lost, 5 * CENT)):
+        plain = intent_of(one.id, one.started_at_us, None, worst)
+        journal.intent(structs.replace(plain, backend="smol", price_id=one.price_id))
+    journal.settlement(settled)
+    journal.close(remove=False)
+    await session.run(register(session.dialect, dead, "host", "boot", str(journal.directory)))
+    assert await Adopter(session, MONEY, tmp_path, lambda: CLOSING).adopt(journal.directory)
+    assert await total(database) == RATE + 8 * CENT
+    assert await close_due(database, session) == [-8 * CENT]
+    await resolve(database.engine, lost.id, 2 * CENT)
+    assert await close_due(database, session) == [3 * CENT]
+    assert await booked(database) == {"completed": 3 * CENT, "unknown": 5 * CENT, IDLE: RATE - 5 * CENT}
+    assert await total(database) == RATE
     assert (await audit(database.engine)).broken == []
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.money.hours import GAP_US, HOUR_US, PRESENT, Hour, Owed, Span, hour_of, owed, row_id, rows_of
-from gateway.money.ledger import IDLE, WARM_UP
+from gateway.money.hours import GAP_US, PRESENT, Hour, Owed, Span, hour_of, owed, row_id, rows_of
+from gateway.money.ledger import HOUR_US, IDLE, WARM_UP
 
 HOUR = 500_000 * HOUR_US
 MINUTE = HOUR_US // 60

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from gateway.catalog import Backend, Price
 from gateway.db.tables import owned_spans, usage
 from gateway.money.audit import audit
-from gateway.money.hours import HOUR_US
 from gateway.money.keeper import Keeper
+from gateway.money.ledger import HOUR_US
 from gateway.money.owned import Owned
 from gateway.money.presence import GRACE_US
 from tests.conftest import Database
@@ -75,6 +75,25 @@ async def test_a_span_grows_with_every_beat(world: World) -> None:
         world.now_us = HOUR + second * SECOND
         await one.beat()
     assert await world.spans() == [("smol", "present", 0, 10, RATE)]
+
+
+async def test_at_rest_it_says_little_and_in_use_what_it_has_in_flight(world: World) -> None:
+    one, other = world.process(), world.process()
+    machine = one.owned.machine(world.backends["smol"], time.monotonic())
+    for second in range(5):
+        world.now_us = HOUR + second * SECOND
+        await one.beat()
+    assert await world.spans() == [("smol", "present", 0, 0, RATE)]
+    share = machine.enter(50, time.monotonic())
+    await one.beat()
+    assert await world.spans() == [("smol", "present", 0, 4, RATE)]
+    await other.beat()
+    assert other.owned.machines["smol"].others > 0
+    share.leave(time.monotonic())
+    machine.mean_weight(time.monotonic())
+    await one.beat()
+    await other.beat(last=True)
+    assert other.owned.machines["smol"].others == 0, "that nothing is in flight any more is said at once"
 
 
 async def test_without_such_hardware_nothing_is_written(world: World) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from gateway.db.session import open_session
 from gateway.db.tables import owned_hours
-from gateway.money.hours import HOUR_US
+from gateway.money.ledger import HOUR_US
 from gateway.money.presence import GRACE_US, late, mark
 from gateway.money.records import UsageRecord
 from tests.conftest import Database
