@@ -58,6 +58,7 @@ SURFACES = {  # path -> dialect it is served with
     "/v1/chat/completions": "openai_chat",
     "/v1/responses": "openai_responses",
     "/v1/messages": "anthropic_messages",
+    "/v1/completions": "openai_completions",
     "/v1/embeddings": "openai_embeddings",
 }
 COUNTING = {"/v1/messages/count_tokens": "anthropic_messages"}

@@ -105,6 +105,12 @@ def _embeddings(path: str = "/embeddings", most: int = 2048, base64: bool = Fals
     return {"openai_embeddings": Speech(path=path, capabilities=frozenset({"embeddings"}), quirks=made, inputs_most=most)}
 
 
+def _completions(path: str = "/completions", usage_option: bool = True) -> Mapping[str, Speech]:
+    """The old completions beside a vendor's other languages."""
+    quirks = Quirks(usage_option=usage_option)
+    return {"openai_completions": Speech(path=path, capabilities=frozenset({"n", "logprobs"}), quirks=quirks)}
+
+
 def located(vendor: Vendor, base_url: str, model: str, account: str, api_version: str) -> Vendor:
     """The row with its address and paths filled in for one backend. base_url, api_version: empty = the row's own."""
     names = {"model": quote(model, safe=""), "api_version": quote(api_version or vendor.api_version, safe="")}
@@ -146,14 +152,14 @@ _ROWS = (
         quirks=Quirks(store=True, token_limit="max_completion_tokens"),
         prices="openai",
         limit_headers=LIMIT_HEADERS,
-        also={**_responses("documents"), **_embeddings(base64=True)},
+        also={**_responses("documents"), **_embeddings(base64=True), **_completions()},
         source="https://platform.openai.com/docs/api-reference/chat/create",
     ),
     Vendor(
         name="openai-compatible",
         key_required=False,
         quirks=Quirks(token_limit="max_tokens"),
-        also={**_responses(), **_embeddings()},
+        also={**_responses(), **_embeddings(), **_completions()},
         source="https://platform.openai.com/docs/api-reference/chat",
     ),
     Vendor(
@@ -172,6 +178,7 @@ _ROWS = (
         also={
             **_responses("documents", path="/openai/v1/responses"),
             **_embeddings("/openai/deployments/{model}/embeddings?api-version={api_version}", base64=True),
+            **_completions("/openai/deployments/{model}/completions?api-version={api_version}"),
         },
         source="https://learn.microsoft.com/azure/ai-foundry/openai/reference",
     ),
@@ -262,7 +269,7 @@ _ROWS = (
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k"})),
         prices="together",
         limit_headers=LIMIT_HEADERS,
-        also=_embeddings(most=128),
+        also={**_embeddings(most=128), **_completions()},
         source="https://docs.together.ai/docs/openai-api-compatibility",
     ),
     Vendor(
@@ -270,7 +277,7 @@ _ROWS = (
         base_url="https://api.fireworks.ai/inference/v1",
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k", "unsigned_thinking"})),
         prices="fireworks",
-        also={**_responses(), **_embeddings(most=256)},
+        also={**_responses(), **_embeddings(most=256), **_completions()},
         source="https://docs.fireworks.ai/tools-sdks/openai-compatibility",
     ),
     Vendor(
@@ -279,7 +286,11 @@ _ROWS = (
         capabilities=CHAT - {"n"} | {"audio", "documents"},
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "top_k", "reasoning_effort", "reasoning_details"})),
         prices="openrouter",
-        also={**_responses("documents", quirks=Quirks(takes=frozenset({"reasoning_effort"}))), **_embeddings(base64=True)},
+        also={
+            **_responses("documents", quirks=Quirks(takes=frozenset({"reasoning_effort"}))),
+            **_embeddings(base64=True),
+            **_completions(),
+        },
         source="https://openrouter.ai/docs/api-reference/chat-completion",
     ),
     Vendor(
@@ -309,6 +320,7 @@ _ROWS = (
             takes=frozenset({"reasoning_effort"}),
         ),
         prices="cerebras",
+        also=_completions(),
         source="https://inference-docs.cerebras.ai/resources/openai",
     ),
     Vendor(
@@ -324,7 +336,7 @@ _ROWS = (
         base_url="https://integrate.api.nvidia.com/v1",
         capabilities=CHAT - {"n"},
         quirks=SELF_HOSTED,
-        also=_embeddings(most=128),
+        also={**_embeddings(most=128), **_completions()},
         source="https://docs.api.nvidia.com/nim/reference/llm-apis",
     ),
     Vendor(
@@ -362,6 +374,7 @@ _ROWS = (
         path="/chat",
         capabilities=frozenset({"tools", "json_schema", "n", "logprobs"}),
         quirks=replace(OLD, drop=frozenset({"seed", "user", "parallel_tool_calls", "store", "service_tier"})),
+        also=_completions(usage_option=False),
         source="https://dev.writer.com/api-reference/completion-api/chat-completion",
     ),
     Vendor(
@@ -398,7 +411,7 @@ _ROWS = (
         base_url="http://localhost:8000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
-        also={**_responses(), **_embeddings(base64=True)},
+        also={**_responses(), **_embeddings(base64=True), **_completions()},
         source="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
     ),
     Vendor(
@@ -406,7 +419,7 @@ _ROWS = (
         base_url="http://localhost:30000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
-        also=_embeddings(),
+        also={**_embeddings(), **_completions()},
         source="https://docs.sglang.ai/basic_usage/openai_api_completions.html",
     ),
     Vendor(
@@ -414,7 +427,7 @@ _ROWS = (
         base_url="http://localhost:8080/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k", "unsigned_thinking"})),
-        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=256)},
+        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=256), **_completions()},
         source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
     ),
     Vendor(
@@ -423,7 +436,7 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
         quirks=replace(SELF_HOSTED, takes=frozenset({"reasoning_effort"})),
-        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=512)},
+        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=512), **_completions()},
         source="https://docs.ollama.com/api/openai-compatibility",
     ),
     Vendor(
@@ -432,6 +445,7 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n"},
         quirks=SELF_HOSTED,
+        also=_completions(),
         source="https://huggingface.co/docs/text-generation-inference/reference/api_reference",
     ),
     Vendor(
@@ -440,7 +454,7 @@ _ROWS = (
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
-        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=256)},
+        also={**_responses(lacks=frozenset({"logprobs"})), **_embeddings(most=256), **_completions()},
         source="https://lmstudio.ai/docs/developer/openai-compat",
     ),
     Vendor(
@@ -451,6 +465,7 @@ _ROWS = (
             **_responses(quirks=Quirks(takes=frozenset({"reasoning_effort"}))),
             "anthropic_messages": Speech(path="/messages", capabilities=MESSAGES, quirks=Quirks(usage_option=False)),
             **_embeddings(base64=True),
+            **_completions(),
         },
         source="docs/languages.md",
     ),

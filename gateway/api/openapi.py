@@ -211,7 +211,47 @@ async def embeddings(data: JSONBody[EmbeddingsRequest]) -> EmbeddingsAnswer:
     raise NotImplementedError(f"documentation only: {data.model}")
 
 
-TWINS: list[HTTPRouteHandler] = [chat, responses, messages, count_tokens, embeddings]
+class CompletionsRequest(Struct):
+    """OpenAI's old completions request; a chat model is asked with the prompt as the user's message."""
+
+    model: str
+    prompt: str | list[Any]
+    max_tokens: int = 16
+    stream: bool = False
+    n: int | None = None
+    best_of: int | None = None
+    echo: bool = False
+    suffix: str | None = None
+    logprobs: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: str | list[str] | None = None
+
+
+class CompletionsChoice(Struct):
+    text: str
+    index: int
+    logprobs: dict[str, Any] | None = None
+    finish_reason: str | None = None
+
+
+class CompletionsAnswer(Struct):
+    """With `stream: true` the answer is text/event-stream: text_completion events, a cost comment, then [DONE]."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionsChoice]
+    usage: ChatUsage | None = None
+    object: str = "text_completion"
+
+
+@post("/v1/completions", status_code=200, summary="The old completions, whole or streamed")
+async def completions(data: JSONBody[CompletionsRequest]) -> CompletionsAnswer:
+    raise NotImplementedError(f"documentation only: {data.model}")
+
+
+TWINS: list[HTTPRouteHandler] = [chat, responses, messages, count_tokens, embeddings, completions]
 
 
 def version() -> str:

@@ -98,8 +98,7 @@ def _static_refusal(features: Features, states: Sequence[BackendState], reason: 
     if reason == "dialect":
         names = ", ".join(features.unknown)
         return InvalidRequest(
-            f"Unknown field(s) {names}: they can only be passed on unchanged, but route '{route}' has no "
-            f"backend that speaks {features.dialect}.",
+            f"What stands in {names} can only be passed on unchanged, but route '{route}' has no backend that speaks {features.dialect}.",
             code="unknown_field",
             param=features.unknown[0],
         )

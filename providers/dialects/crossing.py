@@ -6,7 +6,7 @@ can hold is its `Carries`, what a target takes beyond it stands in `Quirks.takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -237,8 +237,8 @@ def without_counterpart(request: Request, table: Mapping[str, Field]) -> tuple[d
     return refused, dropped
 
 
-def take_over(parameters: Parameters, known: Iterable[str] = ()) -> list[str]:
+def take_over(parameters: Parameters, known: Collection[str] = ()) -> list[str]:
     """The names that are dropped. Raises Unsupported for a field that may not be; `known`: names that this target has itself."""
-    for name in parameters.refused.keys() - known:
+    for name in [name for name in parameters.refused if name not in known]:
         raise unsupported(f"`{name}` has no counterpart in the language of this backend; leave it out or use another route.", name)
     return [name for name in parameters.dropped if name not in known]

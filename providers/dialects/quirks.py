@@ -11,9 +11,11 @@ from msgspec import Raw
 
 from providers.dialects.base import Quirks
 from providers.dialects.body import Field, says_something
-from providers.dialects.rawjson import NULL, encode_json, name_as_json
+from providers.dialects.rawjson import NULL, decode_any, encode_json, name_as_json
 from providers.errors import Unsupported
 from providers.types import Request, Target
+
+_INCLUDE_USAGE = Raw(b'{"include_usage":true}')
 
 
 def unsupported(message: str, param: str) -> Unsupported:
@@ -42,6 +44,15 @@ def for_target(fields: dict[str, Raw], request: Request, target: Target, quirks:
         if old in fields:
             fields[new] = fields.pop(old)
     return encode_json(fields)
+
+
+def ask_for_usage(fields: dict[str, Raw], request: Request, quirks: Quirks) -> None:
+    """Let a stream end with its usage, whether or not the client asked for it, where the target knows how to be asked."""
+    if not quirks.usage_option:
+        fields.pop("stream_options", None)
+    elif request.stream and not request.include_usage:
+        raw = fields.get("stream_options", NULL)
+        fields["stream_options"] = _INCLUDE_USAGE if raw == NULL else Raw(encode_json({**decode_any(raw), "include_usage": True}))
 
 
 def set_limit(fields: dict[str, Raw], limit: int, names: Sequence[str], wanted: str) -> None:

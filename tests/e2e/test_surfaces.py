@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from tests.e2e.harness import BASIC, Gateway, route, running
-from tests.fakes.upstream import FakeUpstream, Received, Step, chat_answer, json_reply
+from tests.fakes.upstream import FakeUpstream, Received, Step, chat_answer, chat_chunks, json_reply, sse_reply
 from tests.fixtures.waiting import until_true
 
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
@@ -48,6 +48,7 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
         + made("failing-vectors", "scripted", "m-vectors", "", "script = 'error = \"unavailable\"'")
         + route("safe vectors", "failing-vectors", "scripted-vectors")
         + route("two models", "vectors", "ada")
+        + made("instruct", "openai", "gpt-3.5-turbo-instruct", url)
         + route("uncached vectors", "vectors", more='cache = "never"')
     )
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as one:
@@ -306,3 +307,80 @@ def test_bad_inputs_are_named(gateway: Gateway, upstream: FakeUpstream) -> None:
         status, told, _ = ask(gateway, "vectors", "/v1/embeddings", **fields)
         assert (status, told["error"]["param"]) == (400, param)
     assert upstream.requests == []
+
+
+# ---- the old completions ------------------------------------------------------------------------------------------------------------
+def continued(*texts: str, finish: str = "stop") -> dict[str, Any]:
+    choices = [{"text": text, "index": n, "logprobs": None, "finish_reason": finish} for n, text in enumerate(texts)]
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    return {"id": "cmpl-1", "object": "text_completion", "created": 5, "model": "instruct", "choices": choices, "usage": usage}
+
+
+def test_completions_of_a_chat_model_with_the_official_client(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(json_reply(chat_answer("a time.")))
+    answer = gateway.client().completions.create(model="old", prompt="Once upon ", stop=["END"], echo=True)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("Once upon a time.", "stop")
+    assert answer.usage is not None and (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (12, 3)
+    sent = upstream.requests[0]
+    assert sent.target == "/v1/chat/completions"
+    turns = [{"role": "user", "content": "Once upon "}]
+    assert sent.json() == {"model": "m-old", "messages": turns, "max_tokens": 16, "stop": ["END"]}
+
+
+def test_a_streamed_completion_of_a_chat_model(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(sse_reply(chat_chunks(["a ", "time."], usage=(12, 3))))
+    chunks = list(
+        gateway.client().completions.create(
+            model="old", prompt=["Once upon "], stream=True, echo=True, stream_options={"include_usage": True}
+        )
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "Once upon a time."
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason] == ["stop"]
+    assert chunks[-1].usage is not None and chunks[-1].usage.total_tokens == 15
+
+
+def test_a_model_that_continues_prompts_gets_them_as_they_are(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(json_reply(continued(" one", " two")))
+    answer = gateway.client().completions.create(model="instruct", prompt=["Once", "Twice"], suffix=".", best_of=2, logprobs=1)
+    assert [choice.text for choice in answer.choices] == [" one", " two"]
+    sent = upstream.requests[0]
+    assert sent.target == "/v1/completions"
+    assert sent.json() == {
+        "model": "gpt-3.5-turbo-instruct",
+        "prompt": ["Once", "Twice"],
+        "suffix": ".",
+        "best_of": 2,
+        "logprobs": 1,
+        "max_tokens": 16,
+    }
+
+
+def test_a_native_stream_goes_through_byte_for_byte(gateway: Gateway, upstream: FakeUpstream) -> None:
+    first, last = {**continued("Once"), "usage": None}, {**continued(""), "choices": []}
+    first["choices"][0]["finish_reason"] = "length"
+    upstream.play(sse_reply([first, last]))
+    body = json.dumps({"model": "instruct", "prompt": [5, 6, 7], "stream": True}).encode()
+    status, raw, _ = gateway.call("POST", "/v1/completions", body, gateway.keys["alpha"])
+    event = b"data: " + json.dumps(first).encode() + b"\n\n"
+    assert (status, raw) == (200, event + b": tollway-cost-usd 0.000007000\n\ndata: [DONE]\n\n")
+    assert upstream.requests[0].json()["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"suffix": "x"}, "suffix"), ({"best_of": 3}, "best_of"), ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": [1, 2]}, "prompt")],
+)
+def test_g34_what_a_chat_model_cannot_continue_is_refused(
+    gateway: Gateway, upstream: FakeUpstream, fields: dict[str, Any], param: str
+) -> None:
+    status, told, _ = ask(gateway, "old", "/v1/completions", **{"prompt": "Once", **fields})
+    assert (status, told["error"]["param"]) == (400, param)
+    assert upstream.requests == []
+
+
+def test_completions_of_a_script_and_chats_to_a_model_without(gateway: Gateway, upstream: FakeUpstream) -> None:
+    status, told, _ = ask(gateway, "scripted-vectors", "/v1/completions", prompt="Once", n=2, max_tokens=2)
+    assert (status, [choice["text"] for choice in told["choices"]]) == (200, ["This answer "] * 2)
+    assert [choice["finish_reason"] for choice in told["choices"]] == ["length"] * 2
+    status, told, _ = ask(gateway, "instruct")
+    assert (status, told["error"]["code"]) == (400, "unsupported_value") and upstream.requests == []

@@ -18,14 +18,13 @@ from providers.dialects.crossing import Crossing
 from providers.dialects.openai_chat import content
 from providers.dialects.openai_chat.fields import FIELDS, MessagePeek, PartPeek
 from providers.dialects.openai_chat.parameters import encode_parameters
-from providers.dialects.quirks import for_target, set_limit
-from providers.dialects.rawjson import LIST, NULL, decode_any, encode_json
+from providers.dialects.quirks import ask_for_usage, for_target, set_limit
+from providers.dialects.rawjson import LIST, NULL
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME
 _messages = msgspec.json.Decoder(list[MessagePeek]).decode
 _parts = msgspec.json.Decoder(list[PartPeek]).decode
-_INCLUDE_USAGE = Raw(b'{"include_usage":true}')
 _FALSE = Raw(b"false")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _NEEDS = {"image_url": "images", "input_audio": "audio", "file": "documents"}
@@ -71,11 +70,7 @@ def _look_at_parts(seen: look.Look, raw: Raw, path: str) -> None:
 def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> bytes:
     """The body for one target. Sets `request.dropped`. Raises Unsupported for what the target cannot carry and may not drop."""
     fields, request.dropped = (dict(request.fields), ()) if request.dialect == NAME else foreign_fields(request, quirks)
-    if request.stream and quirks.usage_option:
-        if not request.include_usage:
-            fields["stream_options"] = _with_usage(fields.get("stream_options", NULL))
-    elif not quirks.usage_option:
-        fields.pop("stream_options", None)
+    ask_for_usage(fields, request, quirks)
     if quirks.store and "store" not in fields:
         fields["store"] = _FALSE
     limit = request.max_tokens if target.max_tokens is None else target.max_tokens
@@ -83,11 +78,6 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
         set_limit(fields, limit, _LIMITS, quirks.token_limit)
     fields["messages"] = adapt(fields["messages"], quirks)
     return for_target(fields, request, target, quirks, FIELDS)
-
-
-def _with_usage(raw: Raw) -> Raw:
-    """The client's stream options with usage asked for."""
-    return _INCLUDE_USAGE if raw == NULL else Raw(encode_json({**decode_any(raw), "include_usage": True}))
 
 
 def foreign_fields(request: Request, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:

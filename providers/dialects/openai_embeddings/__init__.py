@@ -6,12 +6,13 @@ from providers.dialects import error_bodies
 from providers.dialects.base import Dialect
 from providers.dialects.openai_chat import errors
 from providers.dialects.openai_embeddings import answers, requests
+from providers.dialects.prompts import as_messages
 from providers.types import Parameters
 
 DIALECT = Dialect(
     name=requests.NAME,
     decode_request=requests.decode_request,
-    read_messages=requests.read_messages,
+    read_messages=lambda request: as_messages(request.inputs),
     read_tools=lambda _request: (),
     read_parameters=lambda _request: Parameters(),
     encode_request=requests.encode_request,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from providers.dialects import DIALECTS, PLAIN, DecodeError, Quirks
-from providers.dialects.openai_embeddings.requests import MAX_INPUTS, decode_request, encode_request
+from providers.dialects.openai_embeddings.requests import decode_request, encode_request
+from providers.dialects.prompts import MOST
 from providers.errors import Unsupported
 from providers.tokens import count_input_now
 from providers.types import Request, Target
@@ -61,7 +62,7 @@ def test_every_form_of_input(given_input: Any, inputs: list[Any], tokens: int) -
         ([[1, -1]], "input[0]", "invalid_type"),
         ([[1, 2.5]], "input[0]", "invalid_type"),
         ([True], "input", "invalid_type"),
-        (["x"] * (MAX_INPUTS + 1), "input", "invalid_value"),
+        (["x"] * (MOST + 1), "input", "invalid_value"),
     ],
 )
 def test_a_bad_input_is_named(given_input: Any, param: str, code: str) -> None:

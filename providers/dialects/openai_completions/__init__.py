@@ -1,0 +1,24 @@
+"""OpenAI's old Completions, and the servers that speak it: a prompt goes in, its continuation comes out."""
+
+from __future__ import annotations
+
+from providers.dialects import error_bodies
+from providers.dialects.base import Dialect
+from providers.dialects.openai_chat import errors
+from providers.dialects.openai_completions import answers, encode, parameters, requests
+
+DIALECT = Dialect(
+    name=requests.NAME,
+    decode_request=requests.decode_request,
+    read_messages=requests.read_messages,
+    read_tools=lambda _request: (),
+    read_parameters=parameters.decode_parameters,
+    encode_request=requests.encode_request,
+    stream_decoder=answers.StreamDecoder,
+    decode_answer=answers.decode_answer,
+    encode_answer=encode.encode_answer,
+    stream_encoder=encode.StreamEncoder,
+    http_error=error_bodies.http_error,
+    error_body=errors.error_body,
+    stream_error=errors.stream_error,
+)
