@@ -59,6 +59,10 @@ class Away(Exception):
     """The database did not answer, or what it did is not known. The same transaction may be sent again."""
 
 
+class Busy(Away):
+    """The database chose this transaction to give way to others (a deadlock). Nothing was done; trying again at once helps."""
+
+
 class Refused(Exception):
     """The database will not store what was sent, for its content. Nothing was done, and sending it again is of no use."""
 
@@ -103,7 +107,7 @@ class Session(Protocol):
     dialect: Dialect
 
     async def run(self, transaction: Transaction[T], *, reads: bool = False) -> T:
-        """Run to the end and commit. Away: nothing is known of what was done. Refused: nothing was done, for what the values are.
+        """Run to the end and commit. Away: nothing is known of what was done. Busy, Refused: nothing was done.
 
         Any error rolls back and drops the connection.
         """
@@ -152,6 +156,9 @@ class PostgresSession:
         except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError) as error:
             await self._drop()
             raise Refused(f"{type(error).__name__}: {error}") from error
+        except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+            await self._drop()
+            raise Busy(f"{type(error).__name__}: {error}") from error
         except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError) as error:  # the last: its connect
             await self._drop()
             raise Away(f"{type(error).__name__}: {error}") from error

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-from gateway.db.session import Away, Refused, Session
+from gateway.db.session import Away, Busy, Refused, Session
 from gateway.money import sync
 from gateway.money.budgets import Budgets, Window
 from gateway.money.journal import Journal, boot_id
@@ -28,6 +28,7 @@ from gateway.settings import Money
 
 BACKOFF_S = 0.05
 BACKOFF_MOST_S = 5.0
+BUSY_MOST_S = 0.3  # a database that is busy for so many tries in a row counts as away
 IN_USE_US = 60_000_000  # a window reserved from this recently has its next period leased early
 FORGET_US = 600_000_000  # a window at rest this long leaves memory
 SKEW_ALARM_US = 1_000_000
@@ -141,6 +142,13 @@ class Syncer:
         self.waiters.fail_all()
         await asyncio.sleep(wait_s)
 
+    async def _give_way(self, error: Busy, wait_s: float) -> None:
+        """A deadlock or two is no outage: who waits for money still gets it."""
+        if wait_s < BUSY_MOST_S:
+            await asyncio.sleep(wait_s)
+        else:
+            await self._away(error, wait_s)
+
     def _nothing_left(self) -> bool:
         return not self.queue and not any(window.unsynced or window.reserved for window in self.budgets.windows.values())
 
@@ -178,6 +186,10 @@ class Syncer:
                 return
             except Refused as error:
                 payload = await self._set_aside(payload, error)
+                continue
+            except Busy as error:
+                await self._give_way(error, wait_s)
+                wait_s = min(BACKOFF_MOST_S, wait_s * 2)
                 continue
             except Away as error:
                 await self._away(error, wait_s)
