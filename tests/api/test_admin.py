@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from litestar import Litestar
 from litestar.exceptions import HTTPException
@@ -155,6 +156,26 @@ async def test_an_override_is_a_limit_for_a_while(ops: Admin) -> None:
     assert (await ops.call("PUT", "/admin/budgets", again))[1]["alerts"] == [10]
     assert (await ops.call("PUT", "/admin/budgets", again | {"alerts": [0]}))[1]["error"]["param"] == "alerts"
     assert (await ops.call("PUT", "/admin/budgets/99/override", {"usd": "5", "until": "2d"}))[0] == 404
+
+
+async def test_seen_every_field_of_a_budget_is_stored_or_refused(ops: Admin) -> None:
+    """bifrost#5673: a budget's field was accepted and not stored."""
+    given = {
+        "scope_kind": "team",
+        "scope": "ops",
+        "usd": "1.5",
+        "per": "week",
+        "timezone": "Asia/Kolkata",
+        "model": "assistant",
+        "alerts": [7],
+    }
+    assert set(given) == {field.name for field in msgspec.structs.fields(admin.NewBudget)}
+    await ops.call("PUT", "/admin/budgets", given)
+    stored = (await ops.call("GET", "/admin/budgets"))[1]["data"][0]
+    assert {name: stored[name] for name in given if name != "usd"} == {name: given[name] for name in given if name != "usd"}
+    assert stored["limit_usd"] == "1.500000000"
+    status, told = await ops.call("PUT", "/admin/budgets", given | {"hard": True})
+    assert (status, told["error"]["param"]) == (400, "hard")
 
 
 async def test_prices(ops: Admin) -> None:

@@ -338,6 +338,28 @@ async def test_at_the_boundary_the_next_period_is_open_and_the_last_one_closes(d
 
 
 @pytest.mark.parametrize("storage", ["postgres"], indirect=True)
+async def test_g27_a_spent_day_in_shanghai_begins_anew_at_sixteen_utc(database: Database, opened: Open) -> None:
+    accounts = await opened(await add_budget(database.engine, limit=100 * CENT, period="day", timezone="Asia/Shanghai"))
+
+    def at(text: str) -> int:
+        return to_us(datetime.fromisoformat(text))
+
+    async def asked(text: str, cost: int) -> Hold | Refusal:
+        got = await accounts.obtain(SCOPE, cost, at(text))
+        if isinstance(got, Hold):
+            accounts.settle(got, record_of(accounts.new_request_id(), at(text), got, cost))
+        return got
+
+    assert isinstance(await asked("2026-08-19T02:00:00Z", 100 * CENT), Hold)
+    refused = await asked("2026-08-19T15:59:59Z", CENT)
+    assert isinstance(refused, Refusal) and refused.kind == "budget" and refused.resets_at_us == at("2026-08-19T16:00:00Z")
+    assert isinstance(await asked("2026-08-19T16:00:00Z", 100 * CENT), Hold)
+    refused = await asked("2026-08-20T15:59:59.999999Z", CENT)
+    assert isinstance(refused, Refusal) and refused.resets_at_us == at("2026-08-20T16:00:00Z")
+    assert "The budget resets: 2026-08-20T16:00:00Z" in refused.error(402).message
+    assert isinstance(await asked("2026-08-20T16:00:00Z", CENT), Hold)
+
+
 async def test_a_frozen_database_means_503_not_402_and_every_row_arrives(database: Database, opened: Open, storage: Storage) -> None:
     """Requests go on inside the lease; beyond it the answer is 503; after the thaw all rows are there."""
     accounts = await opened(await add_budget(database.engine, limit=10_000 * CENT))

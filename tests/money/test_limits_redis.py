@@ -152,6 +152,22 @@ async def test_redis_absent_at_the_start_and_there_later(own_valkey: Valkey) -> 
         assert isinstance(refused, Refused) and refused.verdict.retry_after_ms == NONE and refused.rule == Rule(1, 5, 100, 4)
 
 
+async def test_seen_a_script_that_fails_is_visible_and_each_process_holds_its_part(own_valkey: Valkey) -> None:
+    """litellm#32232: scripts were forbidden, so that limits held per process and nobody was told."""
+    with redis.Redis.from_url(own_valkey.url) as operator:
+        operator.execute_command("ACL", "SETUSER", "default", "-@scripting")
+        async with sharing(own_valkey.url, processes=2) as (made, shared):
+            got = [await made.admit(ask(1)) for _ in range(10)]
+            tickets = [one for one in got if isinstance(one, Ticket)]
+            assert len(tickets) == 2 and not any(one.shared for one in tickets), "half of five requests"
+            await until(lambda: made.degraded)
+            assert shared.guard.errors >= 3
+            operator.execute_command("ACL", "SETUSER", "default", "+@scripting")
+            await until(lambda: not made.degraded)
+            again = await made.admit(ask(1))
+            assert isinstance(again, Ticket) and again.shared
+
+
 async def test_nobody_listens_on_the_port() -> None:
     async with sharing("redis://127.0.0.1:1/0") as (made, shared):
         assert isinstance(await made.admit(ask()), Ticket)

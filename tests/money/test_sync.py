@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec import structs
 from sqlalchemy import text
 
+from gateway.catalog import Price
 from gateway.db.session import Session, open_session
 from gateway.money import sync
 from gateway.money.leases import Ask
+from gateway.money.pricing import BATCH, cost
 from gateway.money.records import UsageRecord
+from providers.types import Usage
 from tests.conftest import Database
 from tests.fixtures.money import add_budget, books, record_of
 
@@ -255,3 +259,23 @@ async def test_hostile_text_reaches_the_ledger(shelf: Shelf) -> None:
         row = (await connection.execute(text("SELECT provider_id, tag FROM usage"))).one()
     assert (len(row[0]), row[1]) == (256, "'\";--")
     (await books(shelf.database.engine)).assert_sound()
+
+
+async def test_g28_a_finished_batch_is_charged_once_to_the_key_that_created_it(shelf: Shelf) -> None:
+    """Whoever asks for it, however often: the batch's own id is the row's, so that only the first settlement counts; half price."""
+    price = Price(id="m-claude", input=3 * 10**9, output=15 * 10**9, batch_discount=500_000)
+    usage = Usage(input=1800, output=1000)
+    charged = cost(price, usage, BATCH)
+    assert charged == 10_200_000
+    batch = uuid4()
+    one, two = await shelf.process(), await shelf.process()
+    row = structs.replace(settled(shelf, charged, request_id=batch), usage=usage, kind=BATCH)
+    for number in range(5):
+        process, seq = (one, number // 2) if number % 2 == 0 else (two, number // 2)
+        seen = row if number < 3 else structs.replace(row, key_id=2)  # as if the second key's look had made it
+        await shelf.sync(process, seq, seen)
+    found = await books(shelf.database.engine)
+    found.assert_sound()
+    assert (found.rows, found.cost, found.spent) == (1, 10_200_000, {shelf.window: 10_200_000})
+    async with shelf.database.engine.connect() as connection:
+        assert (await connection.execute(text("SELECT key_id, kind FROM usage"))).one() == (1, "batch")

@@ -27,7 +27,7 @@ def utc(text: str) -> int:
     return to_us(datetime.fromisoformat(text))
 
 
-def test_a_day_in_shanghai_ends_at_sixteen_utc() -> None:
+def test_g27_a_day_in_shanghai_ends_at_sixteen_utc() -> None:
     """G27: exhausted at 15:59:59Z, open at 16:00:00Z, next reset a day later."""
     before = bounds("day", "Asia/Shanghai", utc("2026-08-19T15:59:59Z"))
     after = bounds("day", "Asia/Shanghai", utc("2026-08-19T16:00:00Z"))
@@ -35,7 +35,7 @@ def test_a_day_in_shanghai_ends_at_sixteen_utc() -> None:
     assert after[1] == utc("2026-08-20T16:00:00Z")
 
 
-def test_the_day_of_the_autumn_change_has_25_hours() -> None:
+def test_g27_the_day_of_the_autumn_change_has_25_hours() -> None:
     """G27."""
     found = bounds("day", "Europe/Amsterdam", utc("2026-10-25T12:00:00Z"))
     assert found == (utc("2026-10-24T22:00:00Z"), utc("2026-10-25T23:00:00Z"))
