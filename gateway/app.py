@@ -178,7 +178,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
         on_prices=lambda prices: reprice(parts, prices),
     )
     telemetry = Telemetry(state_dir / "metrics", worker_id)
-    router = Router(settings.routing)
+    router = Router(settings.routing, settings.server.workers)
     store = open_store(settings.cache, settings.storage.redis_url)
     flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)

@@ -66,6 +66,9 @@ class Backend(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     token_factor: float = 1.5  # our token estimate × this is an upper bound for this model family
     parallel: int | None = None  # most attempts in flight at once, per worker
+    rpm: int | None = None  # requests a minute that the vendor allows, over all workers
+    tpm: int | None = None  # tokens a minute, likewise
+    own: bool = False  # an engine that queues what it is sent: its load is its speed
     labels: Mapping[str, str] = {}
     ttft_prior_ms: float = 800.0
     tpot_prior_ms: float = 20.0

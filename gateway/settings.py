@@ -109,7 +109,7 @@ class CacheSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    margin: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    margin: Annotated[float, Meta(gt=0, le=1)] = 0.93
     explore_share: Share = 0.03
     retry_budget_share: Share = 0.2
     retry_budget_floor: CountOrZero = 30
@@ -204,6 +204,8 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     token_factor: Annotated[float, Meta(gt=0, le=100)] | None = None
     parallel: Count | None = None
+    rpm: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+    tpm: Annotated[int, Meta(ge=1, le=10**12)] | None = None
     labels: Labels = {}
     ttft_prior_ms: Milliseconds | None = None
     tpot_prior_ms: Milliseconds | None = None

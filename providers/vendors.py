@@ -53,7 +53,8 @@ class Vendor(Struct, frozen=True, kw_only=True):
     in it for what the operator's account is called there (`account` says what that is), `{model}` and `{api_version}` in a path for the
     backend's. signer: see signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices:
     the provider's id in genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit.
-    headers: sent with every call. inputs_most: of texts to embed in one call. source: where the row was read.
+    headers: sent with every call. inputs_most: of texts to embed in one call. own: an engine that the operator runs: it
+    queues what it is sent, so that its load is its speed. source: where the row was read.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     request_id_header: str = "x-request-id"
     headers: Mapping[str, str] = {}
     also: Mapping[str, Speech] = {}
+    own: bool = False
     inputs_most: int = 2048
     source: str = ""
 
@@ -408,6 +410,7 @@ _ROWS = (
     ),
     Vendor(
         name="vllm",
+        own=True,
         base_url="http://localhost:8000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
@@ -416,6 +419,7 @@ _ROWS = (
     ),
     Vendor(
         name="sglang",
+        own=True,
         base_url="http://localhost:30000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
@@ -424,6 +428,7 @@ _ROWS = (
     ),
     Vendor(
         name="llamacpp",
+        own=True,
         base_url="http://localhost:8080/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k", "unsigned_thinking"})),
@@ -432,6 +437,7 @@ _ROWS = (
     ),
     Vendor(
         name="ollama",
+        own=True,
         base_url="http://localhost:11434/v1",
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
@@ -441,6 +447,7 @@ _ROWS = (
     ),
     Vendor(
         name="tgi",
+        own=True,
         base_url="http://localhost:8080/v1",
         key_required=False,
         capabilities=CHAT - {"n"},
@@ -450,6 +457,7 @@ _ROWS = (
     ),
     Vendor(
         name="lmstudio",
+        own=True,
         base_url="http://localhost:1234/v1",
         key_required=False,
         capabilities=CHAT - {"n", "logprobs"},
@@ -459,6 +467,7 @@ _ROWS = (
     ),
     Vendor(
         name="tollway",
+        own=True,
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
         request_id_header="x-tollway-request-id",
         also={
@@ -470,7 +479,7 @@ _ROWS = (
         source="docs/languages.md",
     ),
     Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents", "embeddings"}),
-    Vendor(name="local", dialect="", signer="none", key_required=False, capabilities=frozenset()),
+    Vendor(name="local", own=True, dialect="", signer="none", key_required=False, capabilities=frozenset()),
 )
 
 VENDORS: Mapping[str, Vendor] = {row.name: row for row in _ROWS}

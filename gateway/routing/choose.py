@@ -13,12 +13,14 @@ from msgspec import Struct
 from gateway.catalog import Backend, Price
 from gateway.routing.decision import POLICY, Candidate, Decision
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
-from gateway.routing.filters import SIZE, SOFT, STATIC, unfit, unready
-from gateway.routing.predict import e2e95_us, ttft95_us
+from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready
+from gateway.routing.predict import e2e95_us, predicted95_us
 from gateway.routing.state import BackendState, Rates
 
 Plan = tuple[Backend, ...]
 FRESH_S = 30.0  # a backend with a sample this young is not explored
+RECOVERING = 2  # of Candidate.doubt
+TRIAL_TIMES = 10.0  # a backend that seems to recover is explored so much more often
 UNPRICED = 1 << 62  # ranks after every known cost
 
 Key = tuple[int, float, int, int]
@@ -28,7 +30,7 @@ class Knobs(Struct, frozen=True, gc=False):
     """What the operator sets. margin: a prediction counts as in time within this share of an objective."""
 
     catalog: str = ""
-    margin: float = 0.8
+    margin: float = 0.93
     explore_share: float = 0.03
 
 
@@ -41,48 +43,60 @@ def rates_of(price: Price, input_tokens: int) -> Rates:
     return rate_in, rate_out, rate_in if cached is None else cached, price.per_request
 
 
-def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, output_tokens: int) -> int:
-    """Expected nano-USD of one request, rounded once."""
+def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, output_tokens: int, odds_ppm: int = 0) -> int:
+    """Expected nano-USD of one request: its price, rounded once, and by the odds of a failure as much again for what that wastes."""
     tokens = (input_tokens - cache_read_tokens) * rates[0] + cache_read_tokens * rates[2] + output_tokens * rates[1]
-    return (tokens + 500_000) // 1_000_000 + rates[3]
+    once = (tokens + 500_000) // 1_000_000 + rates[3]
+    return once + once * odds_ppm // 1_000_000
 
 
 def assess(features: Features, state: BackendState, now: float) -> Candidate:
     """One backend in the eyes of one request: its reason to be set aside, if any, its prediction and its cost."""
+    backend = state.backend
     reason = unfit(features, state)
     if reason in STATIC:
-        return Candidate(state.backend.name, reason)
+        return Candidate(backend.name, reason)
+    prompt, output = features.input_tokens, features.expected_output_tokens
+    high = features.output_high_tokens
     ready_ms = 0
-    unready_reason = unready(state, now)
-    if unready_reason:
-        reason = unready_reason
-        ready_ms = int((state.health.ready_at(now) - now) * 1000)
+    if state.doubtful:
+        unready_reason, wait_s = unready(state, prompt + output, now)
+        if unready_reason:
+            reason = unready_reason
+            ready_ms = int(wait_s * 1000)
     rates = state.rates
-    price = state.backend.price
-    if rates is None and price is not None:
-        rates = rates_of(price, features.input_tokens)
-    predictor = state.predictor
+    if rates is None and backend.price is not None:
+        rates = rates_of(backend.price, prompt)
+    first, pace = state.predictor.ttft, state.predictor.tpot
     in_flight = state.in_flight
-    base, slope, load, output = state.ttft_base_us(now), predictor.slope_ns, predictor.load_us, features.expected_output_tokens
-    ttft = ttft95_us(base, slope, load, features.input_tokens, in_flight)
-    tpot = predictor.tpot.q95(now)
-    samples = predictor.ttft.samples
+    cached = features.cache_read_tokens
+    ahead = state.outstanding if backend.own else 0
+    ttft_line, tpot_line = state.ttft_line(now), pace.line(now)
+    ttft = predicted95_us(ttft_line, prompt - cached + ahead, in_flight)
+    tpot = predicted95_us(tpot_line, prompt - cached + ahead, in_flight)
+    samples = first.window.samples
+    odds = state.odds_ppm(now)
+    doubt = 1
+    if samples and samples[-1][0] >= now - FRESH_S:
+        doubt = RECOVERING if first.window.recovering or pace.window.recovering else 0
     return Candidate(
-        state.backend.name,
+        backend.name,
         reason,
         state.price_id,
         rates,
-        base,
-        slope,
-        load,
+        ttft_line,
+        tpot_line,
+        ahead,
+        cached,
         in_flight,
         len(samples),
-        bool(samples) and samples[-1][0] >= now - FRESH_S,
+        odds,
+        doubt,
         ready_ms,
-        None if rates is None else expected_cost(rates, features.input_tokens, features.cache_read_tokens, output),
+        None if rates is None else expected_cost(rates, prompt, cached, output, odds),
         ttft,
         tpot,
-        e2e95_us(ttft, tpot, output),
+        ttft + tpot * (output if high is None else high),
     )
 
 
@@ -96,8 +110,8 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
         knobs.catalog,
         features.route,
         features.input_tokens,
-        features.cache_read_tokens,
         features.expected_output_tokens,
+        features.expected_output_tokens if features.output_high_tokens is None else features.output_high_tokens,
         features.ttft_ms,
         features.tpot_ms,
         features.deadline_ms,
@@ -118,14 +132,14 @@ def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
         return tuple(eligible or _fallback(candidates)), False, 1.0
     keys = _keys(decision, eligible)
     order = sorted(eligible, key=keys.__getitem__)
-    draw, share = decision.draw, decision.explore_share
+    draw = decision.draw
     propensity = 1.0
-    stale = _worth_exploring(decision, order, keys)
-    if stale:
+    doubtful, share = _worth_exploring(decision, order)
+    if doubtful:
         if draw < share:
-            picked = stale[min(int(draw / share * len(stale)), len(stale) - 1)]
-            order.remove(picked)
-            return (picked, *order), True, share / len(stale)
+            place = _halving(draw / share, len(doubtful))
+            order.remove(doubtful[place])
+            return (doubtful[place], *order), True, share * 0.5 ** min(place + 1, len(doubtful) - 1)
         propensity = 1.0 - share
         draw = (draw - share) / propensity
     best = keys[order[0]]
@@ -146,7 +160,7 @@ def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:
     keys: dict[int, Key] = {}
     for i in eligible:
         c = candidates[i]
-        cost = UNPRICED if c.cost is None else c.cost
+        cost = _known(c.cost)
         if not goals:
             keys[i] = (0, cost, c.in_flight, _octave_third(c.e2e95_us))
             continue
@@ -165,34 +179,60 @@ def _octave_third(us: int) -> int:
     return int(3.0 * math.log2(us)) if us > 0 else 0
 
 
-def _worth_exploring(decision: Decision, order: Sequence[int], keys: dict[int, Key]) -> list[int]:
-    """Backends without a fresh sample that this request, having time, could be spent on: in time by what is believed, and not the best."""
+def _worth_exploring(decision: Decision, order: Sequence[int]) -> tuple[list[int], float]:
+    """Backends that this request, having time, could be spent on, and the share of such requests that are: one that seems to recover,
+    more often; else those without a fresh sample, late by what is believed or not. The cheapest first."""
+    share = decision.explore_share
     relaxed = decision.ttft_ms is None and decision.tpot_ms is None and decision.deadline_ms is not None
-    if not relaxed or decision.deadline_ms is None or decision.deadline_ms < RELAXED_DEADLINE_MS or decision.explore_share <= 0.0:
-        return []
-    return [i for i in order[1:] if keys[i][0] == 0 and not decision.candidates[i].fresh]
+    if not relaxed or decision.deadline_ms is None or decision.deadline_ms < RELAXED_DEADLINE_MS or share <= 0.0:
+        return [], 0.0
+    candidates = decision.candidates
+    doubtful = sorted((i for i in order[1:] if candidates[i].doubt), key=lambda i: (_known(candidates[i].cost), i))
+    recovering = [i for i in doubtful if candidates[i].doubt == RECOVERING]
+    if recovering:
+        return recovering[:1], min(0.5, TRIAL_TIMES * share)
+    return doubtful, share
+
+
+def _halving(draw: float, count: int) -> int:
+    """A place among `count`: each half as likely as the one before it, the last two alike."""
+    place = 0
+    while place < count - 1 and draw < 0.5:
+        draw *= 2.0
+        place += 1
+    return place
+
+
+def _known(cost: int | None) -> int:
+    return UNPRICED if cost is None else cost
 
 
 def _fallback(candidates: Sequence[Candidate]) -> list[int]:
     """Nobody is eligible: health and size are guesses, so ask those set aside for them, the soonest ready first. Never eject all."""
     soft = [i for i, c in enumerate(candidates) if c.reason in SOFT]
-    return sorted(soft, key=lambda i: (candidates[i].reason in SIZE, candidates[i].ready_ms))
+    return sorted(soft, key=lambda i: (candidates[i].reason in SIZE, candidates[i].reason in UNTIMED, candidates[i].ready_ms))
 
 
 def differences(decision: Decision) -> list[str]:
     """Recompute predictions, costs and order from the record; what disagrees, empty when all is as recorded."""
     found = []
-    for c in decision.candidates:
+    d = decision
+    for c in d.candidates:
         if c.reason in STATIC:
             continue
-        ttft = ttft95_us(c.base_us, c.slope_ns, c.load_us, decision.input_tokens, c.in_flight)
-        end = e2e95_us(ttft, c.tpot95_us, decision.output_tokens)
-        cost = (
-            None if c.rates is None else expected_cost(c.rates, decision.input_tokens, decision.cache_read_tokens, decision.output_tokens)
-        )
+        tokens = d.input_tokens - c.cached + c.ahead
+        ttft = predicted95_us(c.ttft, tokens, c.in_flight)
+        tpot = predicted95_us(c.tpot, tokens, c.in_flight)
+        end = e2e95_us(ttft, tpot, d.output_high_tokens)
+        cost = None if c.rates is None else expected_cost(c.rates, d.input_tokens, c.cached, d.output_tokens, c.odds_ppm)
         found += [
             f"{c.backend} {name}: recorded {recorded}, recomputed {computed}"
-            for name, recorded, computed in (("ttft95_us", c.ttft95_us, ttft), ("e2e95_us", c.e2e95_us, end), ("cost", c.cost, cost))
+            for name, recorded, computed in (
+                ("ttft95_us", c.ttft95_us, ttft),
+                ("tpot95_us", c.tpot95_us, tpot),
+                ("e2e95_us", c.e2e95_us, end),
+                ("cost", c.cost, cost),
+            )
             if recorded != computed
         ]
     computed_choice = rank(decision)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-POLICY = "1"  # raised with every change of what a record means or how a choice is computed
+from gateway.routing.predict import Line
+
+POLICY = "2"  # raised with every change of what a record means or how a choice is computed
 
 
 class Candidate(Struct, array_like=True, gc=False):
@@ -21,12 +23,14 @@ class Candidate(Struct, array_like=True, gc=False):
     reason: str = ""  # why it was set aside; empty = eligible
     price_id: str = ""
     rates: tuple[int, int, int, int] | None = None  # input, output, cache read, per request; None = unpriced
-    base_us: int = 0  # residual q95 of the time to first token
-    slope_ns: int = 0  # per input token
-    load_us: int = 0  # per request in flight
+    ttft: Line = (0,)
+    tpot: Line = (0,)
+    ahead: int = 0  # prompt tokens that an engine of one's own must prefill before this request's
+    cached: int = 0  # tokens of this prompt that its prompt cache is expected to hold
     in_flight: int = 0
-    samples: int = 0  # behind base_us
-    fresh: bool = False  # seen a moment ago: not worth exploring
+    samples: int = 0  # behind the time to first token
+    odds_ppm: int = 0  # of the attempt to fail rather than not
+    doubt: int = 0  # 0 seen a moment ago, 1 without a fresh sample, 2 answering far better than before a silence
     ready_ms: int = 0  # how long the reason lasts, 0 = no time is known
     cost: int | None = None
     ttft95_us: int = 0
@@ -41,8 +45,8 @@ class Decision(Struct, array_like=True, gc=False):
     catalog: str
     route: str
     input_tokens: int
-    cache_read_tokens: int
-    output_tokens: int  # expected
+    output_tokens: int  # expected: the cost
+    output_high_tokens: int  # nine of ten answers are no longer: the deadline
     ttft_ms: float | None
     tpot_ms: float | None
     deadline_ms: float | None
@@ -78,12 +82,12 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
         if value is not None
     ]
     lines = [
-        f"route {d.route}: {d.input_tokens} input tokens ({d.cache_read_tokens} cached), {d.output_tokens} output tokens expected",
+        f"route {d.route}: {d.input_tokens} input tokens, {d.output_tokens} output tokens expected",
         f"objectives: {', '.join(goals) or 'none'}; predictions count when within {d.margin:g} of them",
     ]
     rank = {index: place for place, index in enumerate(d.order, 1)}
     for index in (*d.order, *(i for i in range(len(d.candidates)) if i not in rank)):
-        lines.append(_line(d.candidates[index], rank.get(index)))
+        lines.append(_line(d.candidates[index], d.input_tokens, rank.get(index)))
     if not d.order:
         lines.append("no backend could be asked")
     elif d.explored:
@@ -93,7 +97,7 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _line(c: Candidate, place: int | None) -> str:
+def _line(c: Candidate, input_tokens: int, place: int | None) -> str:
     head = f"{place}." if place is not None else "-"
     cost = "unknown" if c.cost is None else f"{c.cost // 10**9}.{c.cost % 10**9:09d} USD"
     price = (
@@ -103,8 +107,22 @@ def _line(c: Candidate, place: int | None) -> str:
     )
     why = f", set aside: {c.reason}" if c.reason else ""
     wait = f" for {c.ready_ms} ms" if c.ready_ms else ""
+    tokens = input_tokens - c.cached + c.ahead
+    held = f", {c.cached} tokens cached" if c.cached else ""
+    odds = f", odds of failure {c.odds_ppm / 10_000:.1f} %" if c.odds_ppm else ""
+    ttft, tpot = (_sum(line, tokens, c.in_flight) for line in (c.ttft, c.tpot))
     return (
-        f"{head:>3} {c.backend}: cost {cost}{price}, ttft95 {c.ttft95_us / 1000:.1f} ms = {c.base_us / 1000:.1f} + {c.slope_ns} ns x tokens"
-        f" + {c.load_us} us x {c.in_flight} in flight ({c.samples} samples), tpot95 {c.tpot95_us / 1000:.2f} ms, end "
-        f"{c.e2e95_us / 1000:.1f} ms{why}{wait}"
+        f"{head:>3} {c.backend}: cost {cost}{price}, ttft95 {c.ttft95_us / 1000:.1f} ms = {ttft} ({c.samples} samples), "
+        f"tpot95 {c.tpot95_us / 1000:.2f} ms = {tpot}, end {c.e2e95_us / 1000:.1f} ms, "
+        f"{c.in_flight} in flight{held}{odds}{why}{wait}"
     )
+
+
+def _sum(line: Line, tokens: int, in_flight: int) -> str:
+    """The terms of a prediction that are not nothing."""
+    base, slope, load, intercept, spread = (*line, 0, 0, 0, 0)[:5]
+    terms = [f"{slope} ps x {tokens} tokens"] if slope else []
+    terms += [f"{load} ns x {in_flight} in flight"] if load else []
+    if not spread:
+        return " + ".join([f"{base / 1000:.2f}", *terms])
+    return " + ".join([f"{intercept / 1000:.2f}", *terms]) + f", {base / 10_000:+.1f} % of it and {spread / 1000:g} ms"

@@ -23,6 +23,7 @@ class Features(Struct, frozen=True, kw_only=True):
     input_tokens: int
     input_tokens_upper: int
     expected_output_tokens: int
+    output_high_tokens: int | None = None  # nine of ten answers are no longer, None = the expected; a deadline is judged by it
     max_tokens: int | None = None
     cache_read_tokens: int = 0  # expected share of input_tokens that the vendor's prompt cache holds
     stream: bool = False

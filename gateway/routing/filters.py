@@ -18,8 +18,9 @@ from providers import errors as upstream
 # in the order they are looked at: the candidate that came furthest explains the refusal
 STATIC = ("not_allowed", "labels", "dialect", "capability", "parameter", "unpriced")
 SIZE = ("context", "max_output")
-SOFT_HEALTH = ("ejected", "probing", "cooling")
-SOFT = (*SOFT_HEALTH, *SIZE)  # the order in which they are asked when nobody else is left
+SOFT_HEALTH = ("ejected", "probing", "cooling", "stalled", "headroom")
+UNTIMED = ("probing", "stalled")  # nobody knows how long: asked after those that say when
+SOFT = (*SOFT_HEALTH, *SIZE)
 MIN_RETRY_AFTER_S = 1.0
 BUSY_RETRY_AFTER_S = 1.0
 
@@ -53,15 +54,22 @@ def _size(features: Features, state: BackendState) -> str:
     return ""
 
 
-def unready(state: BackendState, now: float) -> str:
-    """Why a backend that could carry the request should not get it now: rate_limited, parallel or a name of SOFT_HEALTH, or ""."""
-    reason = state.health.reason(now)
+def unready(state: BackendState, tokens: int, now: float) -> tuple[str, float]:
+    """Why a backend that could carry a request of so many tokens should not get it now, and for how many seconds that holds (0 = not
+    known): rate_limited, parallel or a name of SOFT_HEALTH, or ""."""
+    health = state.health
+    reason = health.reason(now)
     if reason == "rate_limited":
-        return reason
+        return reason, health.ready_at(now) - now
     parallel = state.backend.parallel
     if parallel is not None and state.in_flight >= parallel:
-        return "parallel"
-    return reason
+        return "parallel", 0.0
+    if reason:
+        return reason, health.ready_at(now) - now
+    if state.stalled(now):
+        return "stalled", 0.0
+    wait_s = state.headroom.wait_s(now, tokens) if state.headroom.limited else 0.0
+    return ("headroom", wait_s) if wait_s > 0.0 else ("", 0.0)
 
 
 def refusal(features: Features, states: Sequence[BackendState], candidates: Sequence[Candidate]) -> GatewayError:

@@ -1,9 +1,10 @@
 """How long will a backend take? Learnt online per backend from recent requests, and from those still waiting.
 
-    ttft95 = q95(recent residuals) + slope · input tokens + load · requests in flight        tpot95 = q95(recent)
+    ttft95 = q95(recent residuals) + slope · prompt tokens + load · requests in flight        tpot95 likewise
 
-Times are integer microseconds and the published coefficients integers, so that a stored decision is recomputed to the last digit.
-Knows no request; the clock (monotonic seconds) is passed in.
+Of a hosted backend the prompt tokens are the request's own and the load counts for nothing; of an engine of one's own they are all that
+is not prefilled yet, and both times bend. Times are integer microseconds and the published coefficients integers, so that a stored
+decision is recomputed to the last digit. Knows no request; the clock (monotonic seconds) is passed in.
 """
 
 from __future__ import annotations
@@ -15,19 +16,49 @@ from collections.abc import Sequence
 WINDOW = 64  # samples
 WINDOW_S = 120.0  # older ones say nothing
 PAD = 8  # with fewer samples the prior stands in for the missing ones
+SPARED = 12  # one in twenty samples is left out, rounded so that of eight one is: a single outlier is no verdict
+GAP_S = 15.0  # after so long a silence PAD new samples replace what was known before it
 REFIT_EVERY = 16  # samples between two publications of the slopes
 CENSOR_MOST = 8  # waiting requests that are looked at, the oldest first
 FORGET = 0.998  # recursive least squares: memory of about 500 samples
 OUTLIER = 4.0  # an error of the fit beyond this many times its usual size counts as this many
 LEAST_SCALE_S = 0.02  # however regular a backend was, a change this small is no outlier
-MAX_SLOPE_NS = 10_000_000  # per token
-MAX_LOAD_US = 10_000_000  # per request in flight
+LEAST_PACE_SCALE_S = 0.001
+SPREAD_US = 200_000  # the first token of a queue of one's own: errors grow with the queue
+PRIOR_SPREAD = 250_000  # q95 over the fitted time until there are samples, in millionths
+MAX_SLOPE_PS = 10**10  # per prompt token: ten milliseconds
+MAX_LOAD_NS = 10**10  # per request in flight: ten seconds
 MAX_US = 3_600_000_000  # one hour: nothing is predicted beyond
 
 
-def ttft95_us(base_us: int, slope_ns: int, load_us: int, input_tokens: int, in_flight: int) -> int:
-    """Microseconds to the first token; also used to check a stored decision."""
-    return base_us + slope_ns * input_tokens // 1000 + load_us * in_flight
+Line = tuple[int, ...]
+"""How a time is predicted: q95 of what is left over, slope per prompt token in ps, per request in flight in ns, intercept in µs, spread in
+µs; zeros at the end left out. Without a spread the first is in µs and added; else it is in millionths of the fitted time and the spread,
+for what errs more the longer it takes."""
+
+
+def predicted95_us(line: Line, tokens: int, in_flight: int) -> int:
+    """Microseconds, to the first token or per token; also used to check a stored decision. Never below 0."""
+    count = len(line)
+    if count == 1:
+        return line[0]
+    if count == 2:
+        predicted = line[0] + line[1] * tokens // 1_000_000
+    else:
+        fitted, spread = _fitted(line, tokens, in_flight)
+        predicted = fitted + (line[0] * ((fitted if fitted > 0 else 0) + spread) // 1_000_000 if spread else line[0])
+    return predicted if predicted > 0 else 0
+
+
+def residual95(line: Line, us: int, tokens: int, in_flight: int) -> int:
+    """The first number of a line that would have predicted `us`."""
+    fitted, spread = _fitted(line, tokens, in_flight)
+    return (us - fitted) * 1_000_000 // ((fitted if fitted > 0 else 0) + spread) if spread else us - fitted
+
+
+def _fitted(line: Line, tokens: int, in_flight: int) -> tuple[int, int]:
+    _, slope, load, intercept, spread = (*line, 0, 0, 0, 0)[:5]
+    return intercept + slope * tokens // 1_000_000 + load * in_flight // 1000, spread
 
 
 def e2e95_us(ttft_us: int, tpot_us: int, output_tokens: int) -> int:
@@ -38,20 +69,36 @@ def e2e95_us(ttft_us: int, tpot_us: int, output_tokens: int) -> int:
 class Window:
     """The q95 of recent samples (WINDOW, WINDOW_S), padded with a prior. A sample: (time, value, whatever made it)."""
 
-    __slots__ = ("_ordered", "_q95", "prior", "samples")
+    __slots__ = ("_ordered", "_q95", "epoch", "prior", "samples", "worst")
 
     def __init__(self, prior: int) -> None:
         self.prior = prior
+        self.epoch = PAD  # samples since the last silence, up to PAD
+        self.worst = 0  # of them
         self.samples: deque[tuple[float, int, tuple[int, int, int]]] = deque()
         self._ordered: list[int] = []
         self._q95 = prior
 
     def add(self, now: float, value: int, raw: tuple[int, int, int] = (0, 0, 0)) -> None:
-        if len(self.samples) >= WINDOW:
+        samples = self.samples
+        if samples and now - samples[-1][0] > GAP_S:
+            self.epoch = self.worst = 0
+        if self.epoch < PAD:
+            self.epoch += 1
+            self.worst = max(self.worst, value)
+            if self.epoch == PAD:
+                while len(samples) >= PAD:
+                    self._drop()
+        elif len(samples) >= WINDOW:
             self._drop()
-        self.samples.append((now, value, raw))
+        samples.append((now, value, raw))
         insort(self._ordered, value)
         self._q95 = self.mixed(())
+
+    @property
+    def recovering(self) -> bool:
+        """What came since a silence is less than half of what was known before it."""
+        return 0 < self.epoch < PAD and 2 * self.worst < self._q95
 
     def q95(self, now: float) -> int:
         samples = self.samples
@@ -65,12 +112,13 @@ class Window:
         """The q95 with `extra` samples beside the recorded ones."""
         ordered = self._ordered
         total = len(ordered) + len(extra)
+        rank = (total + SPARED) // 20  # from the top
+        worst = ordered[-1 - rank :]
+        if extra:
+            worst = sorted([*worst, *extra])[-1 - rank :]
         if total < PAD:
-            return max(self.prior, ordered[-1] if ordered else 0, max(extra, default=0))
-        rank = total // 20  # from the top
-        if not extra:
-            return ordered[-1 - rank]
-        return sorted([*ordered[-1 - rank :], *extra])[-1 - rank]
+            return max(self.prior, worst[0] if worst else 0)
+        return worst[0]
 
     def replace(self, values: Sequence[int]) -> None:
         """New values for the same samples, in their order."""
@@ -84,32 +132,41 @@ class Window:
 
 
 class Fit:
-    """Recursive least squares with forgetting over (1, thousands of input tokens, requests in flight) -> seconds. Outliers are clipped."""
+    """Recursive least squares with forgetting over (1, thousands of prompt tokens, requests in flight) -> seconds. Outliers are clipped.
+    spread_s: errors grow with the time beyond it, and count less accordingly; 0 = all count alike."""
 
-    __slots__ = ("_p", "_scale", "_w")
+    __slots__ = ("_least", "_p", "_scale", "_spread_s", "_w")
 
-    def __init__(self, prior_s: float) -> None:
+    def __init__(self, prior_s: float, least_scale_s: float, spread_s: float = 0.0) -> None:
         self._w = [prior_s, 0.0, 0.0]
         self._p = [10.0, 0.0, 0.0, 0.1, 0.0, 0.025]  # upper triangle: 00 01 02 11 12 22; variance of the prior over that of the noise
-        self._scale = max(prior_s, 0.05)  # the usual absolute error, seconds
+        self._least = least_scale_s
+        self._spread_s = spread_s
+        self._scale = max(prior_s, 2.5 * least_scale_s)  # the usual absolute error, seconds
 
     @property
-    def slope_ns(self) -> int:
-        return min(MAX_SLOPE_NS, max(0, int(self._w[1] * 1_000_000)))
+    def intercept_us(self) -> int:
+        return int(self._w[0] * 1e6)
 
     @property
-    def load_us(self) -> int:
-        return min(MAX_LOAD_US, max(0, int(self._w[2] * 1_000_000)))
+    def slope_ps(self) -> int:
+        return min(MAX_SLOPE_PS, max(0, int(self._w[1] * 1e9)))
 
-    def learn(self, seconds: float, input_tokens: int, in_flight: int) -> None:
-        x, y = input_tokens / 1000.0, float(in_flight)
+    @property
+    def load_ns(self) -> int:
+        return min(MAX_LOAD_NS, max(0, int(self._w[2] * 1e9)))
+
+    def learn(self, seconds: float, tokens: int, in_flight: int) -> None:
+        x, y = tokens / 1000.0, float(in_flight)
         w, (a, b, c, d, e, f) = self._w, self._p
-        error = seconds - (w[0] + w[1] * x + w[2] * y)
+        fitted = w[0] + w[1] * x + w[2] * y
+        error = seconds - fitted
+        weight = (1.0 + max(fitted, 0.0) / self._spread_s) ** 2 if self._spread_s else 1.0
         limit = OUTLIER * self._scale
-        self._scale = max(LEAST_SCALE_S, 0.95 * self._scale + 0.05 * min(abs(error), limit))
+        self._scale = max(self._least, 0.95 * self._scale + 0.05 * min(abs(error), limit))
         error = min(max(error, -limit), limit)
         g0, g1, g2 = a + b * x + c * y, b + d * x + e * y, c + e * x + f * y
-        gain = 1.0 / (FORGET + g0 + g1 * x + g2 * y)
+        gain = 1.0 / (FORGET * weight + g0 + g1 * x + g2 * y)
         k0, k1, k2 = g0 * gain, g1 * gain, g2 * gain
         w[0] += k0 * error
         w[1] += k1 * error
@@ -122,43 +179,75 @@ class Fit:
         self._p = p
 
 
-class Predictor:
-    """What one backend's recent past says. `observe_*` take seconds; the rest is integer microseconds."""
+class Times:
+    """One of the two times of a backend: a fit over prompt tokens and load, and the q95 of what it leaves over."""
 
-    __slots__ = ("_fit", "_since_refit", "load_us", "slope_ns", "tpot", "ttft")
+    __slots__ = ("_fit", "_line", "_loaded", "_rest", "_since_refit", "window")
 
-    def __init__(self, ttft_prior_ms: float, tpot_prior_ms: float) -> None:
-        self.ttft = Window(int(ttft_prior_ms * 1000))
-        self.tpot = Window(int(tpot_prior_ms * 1000))
-        self._fit = Fit(ttft_prior_ms / 1000.0)
+    def __init__(self, prior_ms: float, fit: Fit | None, loaded: bool, spread_us: int = 0) -> None:
+        """fit: prompt tokens matter; loaded: requests in flight do too."""
+        prior_us = int(prior_ms * 1000)
+        self._fit = fit
+        self._loaded = loaded
         self._since_refit = 0
-        self.slope_ns = 0
-        self.load_us = 0
+        if spread_us:  # so that it predicts the prior until it knows better
+            self.window = Window(PRIOR_SPREAD)
+            intercept = (prior_us * 1_000_000 - PRIOR_SPREAD * spread_us) // (1_000_000 + PRIOR_SPREAD)
+            self._rest: Line = (0, 0, intercept, spread_us)
+        else:
+            self.window = Window(prior_us)
+            self._rest = ()
+        self._line: Line = (self.window.q95(0.0), *self._rest)
 
-    def observe_ttft(self, now: float, seconds: float, input_tokens: int, in_flight: int) -> None:
-        us = _bounded(seconds)
-        self._fit.learn(us / 1e6, input_tokens, in_flight)
-        self.ttft.add(now, self.residual(us, input_tokens, in_flight), (us, input_tokens, in_flight))
+    def line(self, now: float, late: Sequence[int] = ()) -> Line:
+        """late: what is left over of requests that still wait, beside what is known."""
+        window = self.window
+        base = window.q95(now)
+        if late:
+            return window.mixed(late), *self._rest
+        line = self._line
+        if line[0] != base:
+            line = self._line = (base, *self._rest)
+        return line
+
+    def observe(self, now: float, seconds: float, tokens: int, in_flight: int) -> None:
+        us = min(MAX_US, max(0, int(seconds * 1_000_000)))
+        fit = self._fit
+        if fit is None:
+            self.window.add(now, us)
+            return
+        load = in_flight if self._loaded else 0
+        fit.learn(us / 1e6, tokens, load)
+        line = (0, *self._rest)
+        self.window.add(now, residual95(line, us, tokens, load), (us, tokens, load))
         self._since_refit += 1
         if self._since_refit >= REFIT_EVERY:
             self._since_refit = 0
-            self.slope_ns, self.load_us = self._fit.slope_ns, self._fit.load_us
-            self.ttft.replace([self.residual(*raw) for _, _, raw in self.ttft.samples])
+            spread = self._rest[3] if len(self._rest) > 3 else 0
+            rest = [fit.slope_ps, fit.load_ns if self._loaded else 0, fit.intercept_us if spread else 0, spread]
+            while rest and rest[-1] == 0:
+                rest.pop()
+            self._rest = tuple(rest)
+            line = (0, *self._rest)
+            self.window.replace([residual95(line, *raw) for _, _, raw in self.window.samples])
+            self._line = (self.window.q95(now), *self._rest)
 
-    def observe_tpot(self, now: float, seconds: float) -> None:
-        self.tpot.add(now, _bounded(seconds))
+
+class Predictor:
+    """What one backend's recent past says. `observe_*` take seconds; the rest is integer microseconds. own: an engine that queues what it
+    is sent, so that its load is its speed."""
+
+    __slots__ = ("tpot", "ttft")
+
+    def __init__(self, ttft_prior_ms: float, tpot_prior_ms: float, own: bool = False) -> None:
+        ttft_fit = Fit(ttft_prior_ms / 1000.0, LEAST_SCALE_S, SPREAD_US / 1e6 if own else 0.0)
+        self.ttft = Times(ttft_prior_ms, ttft_fit, own, SPREAD_US if own else 0)
+        self.tpot = Times(tpot_prior_ms, Fit(tpot_prior_ms / 1000.0, LEAST_PACE_SCALE_S) if own else None, own)
 
     def observe_whole(self, now: float, seconds: float, output_tokens: int, load: tuple[int, int]) -> None:
-        """An answer that came in one piece: split its time as the present prediction would. load: input tokens, in flight."""
-        ttft = max(1, ttft95_us(self.ttft.q95(now), self.slope_ns, self.load_us, *load))
-        share = ttft / (ttft + self.tpot.q95(now) * output_tokens)
-        self.observe_ttft(now, seconds * share, *load)
+        """An answer that came in one piece: split its time as the present prediction would. load: prompt tokens, in flight."""
+        ttft = max(1, predicted95_us(self.ttft.line(now), *load))
+        share = ttft / (ttft + predicted95_us(self.tpot.line(now), *load) * output_tokens)
+        self.ttft.observe(now, seconds * share, *load)
         if output_tokens > 0:
-            self.observe_tpot(now, seconds * (1.0 - share) / output_tokens)
-
-    def residual(self, us: int, input_tokens: int, in_flight: int) -> int:
-        return us - self.slope_ns * input_tokens // 1000 - self.load_us * in_flight
-
-
-def _bounded(seconds: float) -> int:
-    return min(MAX_US, max(0, int(seconds * 1_000_000)))
+            self.tpot.observe(now, seconds * (1.0 - share) / output_tokens, *load)

@@ -15,6 +15,7 @@ from gateway.routing.choose import Knobs, Plan, choose
 from gateway.routing.decision import Decision
 from gateway.routing.features import Features
 from gateway.routing.filters import exhausted, refusal
+from gateway.routing.predict import predicted95_us
 from gateway.routing.retry import RetryBudget
 from gateway.routing.state import BackendState
 from gateway.settings import Routing
@@ -49,8 +50,9 @@ class BackendView(Struct, frozen=True, kw_only=True):
 class Router:
     """One per worker. `retries` is the worker's one retry budget."""
 
-    def __init__(self, settings: Routing | None = None) -> None:
+    def __init__(self, settings: Routing | None = None, workers: int = 1) -> None:
         self._settings = settings or Routing()
+        self._workers = workers  # that share a vendor's rate limits
         self._catalog: Catalog | None = None
         self._knobs = Knobs()
         self._states: dict[str, BackendState] = {}
@@ -74,7 +76,7 @@ class Router:
         """The state behind a plan's entry; `state(b).started(now, features)` opens an attempt."""
         state = self._states.get(backend.name)
         if state is None:  # the catalog was swapped between the choice and this attempt
-            state = self._states[backend.name] = BackendState(backend, self._settings)
+            state = self._states[backend.name] = BackendState(backend, self._settings, self._workers)
         return state
 
     def exhausted(self, errors: list[ProviderError], plan: Iterable[Backend], now: float) -> GatewayError:
@@ -101,9 +103,9 @@ class Router:
                 ready_in_s=s.health.ready_at(now) - now,
                 in_flight=s.in_flight,
                 waiting=len(s.waiting),
-                samples=len(s.predictor.ttft.samples),
-                ttft95_ms=s.ttft_base_us(now) / 1000,
-                tpot95_ms=s.predictor.tpot.q95(now) / 1000,
+                samples=len(s.predictor.ttft.window.samples),
+                ttft95_ms=predicted95_us(s.ttft_line(now), s.outstanding, s.in_flight) / 1000,
+                tpot95_ms=predicted95_us(s.predictor.tpot.line(now), s.outstanding, s.in_flight) / 1000,
             )
             for name, s in self._states.items()
         ]
@@ -117,7 +119,7 @@ class Router:
                 old.update(backend)
                 states[name] = old
             else:
-                states[name] = BackendState(backend, self._settings)
+                states[name] = BackendState(backend, self._settings, self._workers)
         self._states = states
         self._by_route = {}
         self._catalog = catalog

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from gateway.catalog import Backend
 from gateway.routing.features import Features
+from gateway.routing.headroom import Headroom
 from gateway.routing.health import Health
-from gateway.routing.predict import CENSOR_MOST, Predictor
+from gateway.routing.predict import CENSOR_MOST, Line, Predictor, predicted95_us, residual95
 from gateway.settings import Routing
 from providers.errors import ProviderError
 
 MIN_PACE_TOKENS = 4  # a shorter answer says nothing about the time per token
+STALLED = 3  # so many requests that wait long, and no answer since they began: the backend hangs
+STALLED_TIMES = 3.0  # long = so many times the prediction
+FAILURE_MEMORY_S = 60.0  # failures and answers count by half after so long
+ANSWERS_BEFORE = 10.0  # as if so many answers had come before the first attempt
 
 Rates = tuple[int, int, int, int]  # nano-USD per million: input, output, cache read; nano-USD per request
 
@@ -20,19 +25,44 @@ Rates = tuple[int, int, int, int]  # nano-USD per million: input, output, cache 
 class BackendState:
     """Read by filters and prediction, written by `Call`. Survives a reload of the catalog under its name."""
 
-    __slots__ = ("backend", "health", "in_flight", "predictor", "price_id", "rates", "waiting")
+    __slots__ = (
+        "_answers",
+        "_counted_at",
+        "_failures",
+        "backend",
+        "headroom",
+        "health",
+        "in_flight",
+        "last_token_at",
+        "limits",
+        "outstanding",
+        "predictor",
+        "price_id",
+        "rates",
+        "waiting",
+        "workers",
+    )
 
-    def __init__(self, backend: Backend, settings: Routing | None = None) -> None:
+    def __init__(self, backend: Backend, settings: Routing | None = None, workers: int = 1) -> None:
         settings = settings or Routing()
         self.health = Health(settings.eject_after, settings.eject_s, settings.eject_cap_s)
-        self.predictor = Predictor(backend.ttft_prior_ms, backend.tpot_prior_ms)
+        self.predictor = Predictor(backend.ttft_prior_ms, backend.tpot_prior_ms, backend.own)
+        self.workers = workers
         self.in_flight = 0
+        self.outstanding = 0  # prompt tokens of those that wait for their first token
         self.waiting: dict[Call, None] = {}  # without a first token so far, oldest first
+        self.last_token_at = float("-inf")  # the newest first token
+        self._answers = self._failures = 0.0  # recent ones, decayed to the time they were counted
+        self._counted_at = 0.0
+        self.limits: tuple[int | None, int | None] = (-1, -1)
         self.update(backend)
 
     def update(self, backend: Backend) -> None:
         """The catalog was reloaded: a new price, limit or label; what was learnt stays."""
         self.backend = backend
+        if (backend.rpm, backend.tpm) != self.limits:
+            self.limits = (backend.rpm, backend.tpm)
+            self.headroom = Headroom(*(None if limit is None else limit / self.workers for limit in self.limits))
         self.price_id = "" if backend.price is None else backend.price.id
         self.rates: Rates | None = None  # None also when a long prompt has rates of its own: see pricing in choose.py
         price = backend.price
@@ -43,40 +73,93 @@ class BackendState:
         """An attempt is about to be sent. Exactly one of ended, failed and left must follow on the Call; a second one is harmless."""
         return Call(self, now, features)
 
-    def ttft_base_us(self, now: float) -> int:
-        """The residual q95; requests that wait longer than it predicts count as samples, which is what betrays a hang."""
-        base = self.predictor.ttft.q95(now)
+    def ttft_line(self, now: float) -> Line:
+        """The prediction of the first token; requests that wait longer than it said count as samples, which is what betrays a hang."""
+        times = self.predictor.ttft
+        line = times.line(now)
         if not self.waiting:
-            return base
+            return line
         late = []
         for seen, call in enumerate(self.waiting):
             waited = int((now - call.began) * 1_000_000)
-            if seen >= CENSOR_MOST or waited <= base:  # the younger ones have waited less
+            if seen >= CENSOR_MOST or waited <= call.expected_us:  # the younger ones have waited less
                 break
-            residual = self.predictor.residual(waited - call.allowance_us, call.input_tokens, call.load)
-            if residual > base:
+            residual = residual95(line, waited - call.allowance_us, call.tokens, call.load)
+            if residual > line[0]:
                 late.append(residual)
-        return self.predictor.ttft.mixed(late) if late else base
+        return times.line(now, late) if late else line
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether anything may speak against asking it now; most backends, most of the time, are asked no further."""
+        health = self.health
+        return (
+            len(self.waiting) >= STALLED
+            or self.headroom.limited
+            or self.backend.parallel is not None
+            or health.ejections > 0
+            or health.wait_until > 0.0
+            or health.cool_until > 0.0
+        )
+
+    def stalled(self, now: float) -> bool:
+        """Several wait for much longer than was predicted, and none was answered since: silence, of which no average tells."""
+        if len(self.waiting) < STALLED:
+            return False
+        for seen, call in enumerate(self.waiting, 1):
+            if now - call.began <= STALLED_TIMES * call.expected_us / 1e6:
+                return False
+            if seen == STALLED:
+                return self.last_token_at < call.began
+        return False
+
+    def attempted(self, now: float, failed: bool) -> None:
+        """One more attempt is over."""
+        kept = 0.5 ** ((now - self._counted_at) / FAILURE_MEMORY_S)
+        self._counted_at = now
+        self._answers *= kept
+        self._failures *= kept
+        if failed:
+            self._failures += 1.0
+        else:
+            self._answers += 1.0
+
+    def odds_ppm(self, now: float) -> int:
+        """Of an attempt to fail rather than not, in millionths."""
+        if self._failures < 0.01:
+            return 0
+        kept = 0.5 ** ((now - self._counted_at) / FAILURE_MEMORY_S)
+        return int(1_000_000 * self._failures * kept / (ANSWERS_BEFORE + self._answers * kept))
 
 
 class Call:
     """One attempt in flight, as the learner sees it. Times are those of its events; nothing here awaits or raises."""
 
-    __slots__ = ("_open", "_state", "allowance_us", "began", "first_at", "input_tokens", "load", "stream")
+    __slots__ = ("_fresh", "_open", "_state", "_told", "allowance_us", "began", "expected_us", "first_at", "load", "stream", "tokens")
 
     def __init__(self, state: BackendState, now: float, features: Features) -> None:
         self._state = state
         self._open = True
         self.began = now
         self.first_at: float | None = None
-        self.input_tokens = features.input_tokens
+        self._fresh = features.input_tokens
+        own = state.backend.own
+        self.tokens = state.outstanding + self._fresh if own else self._fresh
         self.stream = features.stream
-        self.load = state.in_flight
+        self.load = state.in_flight if own else 0
         # a whole answer shows nothing before its end: that it is still being written is no sign of trouble
-        self.allowance_us = 0 if features.stream else state.predictor.tpot.q95(now) * features.expected_output_tokens
+        self.allowance_us = 0
+        predictor = state.predictor
+        if not features.stream:
+            self.allowance_us = predicted95_us(predictor.tpot.line(now), self.tokens, self.load) * features.expected_output_tokens
+        self.expected_us = predicted95_us(predictor.ttft.line(now), self.tokens, self.load) + self.allowance_us
         state.in_flight += 1
+        state.outstanding += self._fresh
         state.waiting[self] = None
         state.health.began(now, self)
+        self._told = features.input_tokens + features.expected_output_tokens
+        state.headroom.requests.took(now, 1.0)
+        state.headroom.tokens.took(now, self._told)
 
     def first_token(self, now: float) -> None:
         """The first event that carries something: the commit point."""
@@ -85,8 +168,10 @@ class Call:
         self.first_at = now
         state = self._state
         state.waiting.pop(self, None)
+        state.outstanding -= self._fresh
+        state.last_token_at = now
         if self.stream:
-            state.predictor.observe_ttft(now, now - self.began, self.input_tokens, self.load)
+            state.predictor.ttft.observe(now, now - self.began, self.tokens, self.load)
         state.health.succeeded(self, self.began)
 
     def ended(self, now: float, output_tokens: int) -> None:
@@ -95,10 +180,12 @@ class Call:
             return
         state = self._state
         state.health.succeeded(self, self.began)
+        state.attempted(now, failed=False)
+        state.headroom.tokens.took(now, self._fresh + output_tokens - self._told)
         if not self.stream:
-            state.predictor.observe_whole(now, now - self.began, output_tokens, (self.input_tokens, self.load))
+            state.predictor.observe_whole(now, now - self.began, output_tokens, (self.tokens, self.load))
         elif self.first_at is not None and output_tokens >= MIN_PACE_TOKENS:
-            state.predictor.observe_tpot(now, (now - self.first_at) / (output_tokens - 1))
+            state.predictor.tpot.observe(now, (now - self.first_at) / (output_tokens - 1), self.tokens, self.load)
 
     def failed(self, now: float, error: ProviderError) -> None:
         """The backend failed before or after its first token, or refused."""
@@ -107,6 +194,8 @@ class Call:
         if not error.answered:
             self._learn_from_wait(now)
         self._state.health.failed(now, error, self, self.began)
+        if error.unhealthy:
+            self._state.attempted(now, failed=True)
 
     def left(self, now: float) -> None:
         """Ended without a verdict: the client went away, or another attempt won."""
@@ -116,15 +205,18 @@ class Call:
 
     def _learn_from_wait(self, now: float) -> None:
         """A wait beyond the prediction is a lesson though nothing came: it would have taken at least this long. A shorter one is not."""
-        predictor = self._state.predictor
+        times = self._state.predictor.ttft
         waited = int((now - self.began) * 1_000_000) - self.allowance_us
-        if self.first_at is None and predictor.residual(waited, self.input_tokens, self.load) > predictor.ttft.q95(now):
-            predictor.observe_ttft(now, waited / 1e6, self.input_tokens, self.load)
+        if self.first_at is None and waited > predicted95_us(times.line(now), self.tokens, self.load):
+            times.observe(now, waited / 1e6, self.tokens, self.load)
 
     def _close(self) -> bool:
         if not self._open:
             return False
         self._open = False
-        self._state.in_flight -= 1
-        self._state.waiting.pop(self, None)
+        state = self._state
+        state.in_flight -= 1
+        if self.first_at is None:
+            state.waiting.pop(self, None)
+            state.outstanding -= self._fresh
         return True

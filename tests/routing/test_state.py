@@ -35,8 +35,8 @@ def test_streams_teach_both_times(state: Make, features: MakeFeatures) -> None:
         call = s.started(float(i), features(input_tokens=0))
         call.first_token(i + 0.3)
         call.ended(i + 0.3 + 0.99, 100)
-    assert s.ttft_base_us(10.0) == pytest.approx(300_000, abs=2)
-    assert s.predictor.tpot.q95(10.0) == pytest.approx(10_000, abs=2)
+    assert s.ttft_line(10.0)[0] == pytest.approx(300_000, abs=2)
+    assert s.predictor.tpot.window.q95(10.0) == pytest.approx(10_000, abs=2)
 
 
 def test_short_answers_teach_no_pace(state: Make, features: MakeFeatures) -> None:
@@ -44,7 +44,7 @@ def test_short_answers_teach_no_pace(state: Make, features: MakeFeatures) -> Non
     call = s.started(0.0, features())
     call.first_token(0.1)
     call.ended(0.1, 2)
-    assert not s.predictor.tpot.samples
+    assert not s.predictor.tpot.window.samples
 
 
 def test_a_hang_shows_before_anything_has_ended(state: Make, features: MakeFeatures) -> None:
@@ -53,19 +53,19 @@ def test_a_hang_shows_before_anything_has_ended(state: Make, features: MakeFeatu
         call = s.started(i * 0.1, features(input_tokens=0))
         call.first_token(i * 0.1 + 0.2)
         call.ended(i * 0.1 + 1, 50)
-    healthy = s.ttft_base_us(4.0)
+    healthy = s.ttft_line(4.0)[0]
     assert healthy == pytest.approx(200_000, abs=2)
     for _ in range(10):
         s.started(4.0, features(input_tokens=0))
-    assert s.ttft_base_us(4.1) == healthy, "nobody has waited longer than usual"
-    assert s.ttft_base_us(6.0) == pytest.approx(2_000_000, abs=2)
+    assert s.ttft_line(4.1)[0] == healthy, "nobody has waited longer than usual"
+    assert s.ttft_line(6.0)[0] == pytest.approx(2_000_000, abs=2)
 
 
 def test_a_whole_answer_may_take_the_time_of_its_tokens(state: Make, features: MakeFeatures) -> None:
     s = state(ttft_prior_ms=300.0, tpot_prior_ms=20.0)
     s.started(0.0, features(stream=False, expected_output_tokens=100))
-    assert s.ttft_base_us(2.0) == 300_000, "0.3 s + 100 x 20 ms = 2.3 s is what was expected"
-    assert s.ttft_base_us(4.0) == pytest.approx(2_000_000, abs=2)
+    assert s.ttft_line(2.0)[0] == 300_000, "0.3 s + 100 x 20 ms = 2.3 s is what was expected"
+    assert s.ttft_line(4.0)[0] == pytest.approx(2_000_000, abs=2)
 
 
 def test_failures_teach_only_long_waits(state: Make, features: MakeFeatures) -> None:
@@ -73,10 +73,10 @@ def test_failures_teach_only_long_waits(state: Make, features: MakeFeatures) -> 
     s.started(0.0, features()).failed(0.001, Unreachable("refused"))
     s.started(0.0, features()).failed(0.001, ServerFailed("500", answered=True))
     s.started(0.0, features()).left(0.01)
-    assert not s.predictor.ttft.samples, "a quick refusal is not a quick answer"
+    assert not s.predictor.ttft.window.samples, "a quick refusal is not a quick answer"
     s.started(0.0, features(input_tokens=0)).failed(5.0, TimedOut("no byte"))
     s.started(0.0, features(input_tokens=0)).left(7.0)
-    assert sorted(raw[0] for _, _, raw in s.predictor.ttft.samples) == [5_000_000, 7_000_000]
+    assert sorted(raw[0] for _, _, raw in s.predictor.ttft.window.samples) == [5_000_000, 7_000_000]
 
 
 def test_three_failed_calls_eject_and_a_first_token_heals(state: Make, features: MakeFeatures) -> None:
@@ -95,4 +95,4 @@ def test_reload_keeps_what_was_learnt(state: Make, features: MakeFeatures) -> No
     call = s.started(0.0, features())
     call.first_token(0.5)
     s.update(state(price=None).backend)
-    assert (s.rates, s.price_id, s.in_flight, len(s.predictor.ttft.samples)) == (None, "", 1, 1)
+    assert (s.rates, s.price_id, s.in_flight, len(s.predictor.ttft.window.samples)) == (None, "", 1, 1)

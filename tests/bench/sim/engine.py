@@ -24,7 +24,7 @@ class Speed(Struct, frozen=True):
     step_s: float = 0.018
     prefill_s: float = 1 / 6000
     decode_s: float = 0.00015
-    chunk_tokens: int = 512
+    chunk_tokens: int = 192
     kv_tokens: int = 60_000
     sequences: int = 64
     prefix_blocks: int = 0  # of the prefix cache; 0 = none

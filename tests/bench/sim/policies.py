@@ -32,6 +32,9 @@ def catalog(world: World, cold: bool = False) -> Catalog:
             vendor=offer.provider if offer is not None else "vllm",
             model=name.rpartition("-")[0] if offer is None else offer.model,
             dialect="openai_chat",
+            own=offer is None,
+            rpm=None if offer is None else offer.rpm,
+            tpm=None if offer is None else offer.tpm,
             price=Price(id=f"config:{name}", input=rates[0], output=rates[1]),
         )
     route = Route(name=ROUTE, backends=tuple(world.names), max_attempts=3)
