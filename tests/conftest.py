@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from msgspec import Struct
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -17,6 +18,9 @@ import migrations
 from gateway.db.engine import make_engine
 from gateway.settings import Storage
 from tests.fixtures.services import Postgres, Valkey
+
+settings.register_profile("tollway", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
+settings.load_profile("tollway")
 
 _POSTGRES, _VALKEY = "TEST_POSTGRES_URL", "TEST_VALKEY_URL"
 _started: list[Postgres | Valkey] = []

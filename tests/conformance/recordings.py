@@ -27,6 +27,7 @@ APIS = {
 }
 SPOKEN = {api: row for api, row in APIS.items() if row[1] in DIALECTS}
 LANGUAGES = {language: DIALECTS[dialect] for language, dialect, _ in SPOKEN.values()}
+API_OF = {language: api for api, (language, _, _) in APIS.items()}
 BROKEN = {"error", "mid_stream_error", "error_in_200"}  # tags of exchanges that end in an error
 CHUNKINGS = ("whole", "event", 1, 2, 3)
 
