@@ -28,6 +28,7 @@ APIS = {
 SPOKEN = {api: row for api, row in APIS.items() if row[1] in DIALECTS}
 LANGUAGES = {language: DIALECTS[dialect] for language, dialect, _ in SPOKEN.values()}
 API_OF = {language: api for api, (language, _, _) in APIS.items()}
+STATEFUL = ("previous_response_id", "conversation", "prompt", "background")  # fields of a request that nothing stateless can serve
 BROKEN = {"error", "mid_stream_error", "error_in_200"}  # tags of exchanges that end in an error
 CHUNKINGS = ("whole", "event", 1, 2, 3)
 
@@ -114,8 +115,10 @@ def asked(surface: str, stream: bool) -> Request:
 
 
 def recorded_request(record: Record) -> Request:
-    """The client's own, with usage wanted. Raises DecodeError."""
+    """The client's own, with usage wanted; the least there can be where it asks for stored state."""
     told = dict(record["request"]["json"])
+    if any(told.get(name) for name in STATEFUL):
+        return asked(language(record), streamed(record))
     if language(record) == "chat" and told.get("stream"):
         told["stream_options"] = {"include_usage": True}
     request = dialect(record).decode_request(json.dumps(told, ensure_ascii=False).encode())
