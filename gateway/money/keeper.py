@@ -19,7 +19,7 @@ from gateway.catalog import Backend
 from gateway.db.session import Away, Session, open_session
 from gateway.money import closing, presence
 from gateway.money.hours import PRESENT, Span, hour_of
-from gateway.money.ledger import HOUR_US, WARM_UP
+from gateway.money.ledger import DAY_US, HOUR_US, WARM_UP
 from gateway.money.owned import Owned
 from gateway.money.presence import HourKey, Sighting
 
@@ -43,6 +43,14 @@ class _Seen:
         self.load = 0
         self.rate = rate
         self.warm_from_us: int | None = None
+
+    def hours(self) -> range:
+        """Hours to be told of: those that are new, and with each new one again the last day's, in case the database forgot them."""
+        if self.told_us is None:
+            return range(hour_of(self.from_us), self.until_us + 1, HOUR_US)
+        if hour_of(self.told_us) == hour_of(self.until_us):
+            return range(0)
+        return range(hour_of(min(self.told_us, max(self.from_us, self.until_us - DAY_US))), self.until_us + 1, HOUR_US)
 
 
 class Keeper:
@@ -100,10 +108,7 @@ class Keeper:
         sightings, hours = list(self._ended), set[HourKey]()
         for name, backend in wanted.items():
             sightings += self._look(backend, loads[name], now_us, now)
-            seen = self._seen[name]
-            since = seen.from_us if seen.told_us is None else seen.told_us
-            if seen.told_us is None or hour_of(since) != hour_of(seen.until_us):
-                hours |= {(name, hour, backend.vendor, backend.model) for hour in range(hour_of(since), seen.until_us + 1, HOUR_US)}
+            hours |= {(name, hour, backend.vendor, backend.model) for hour in self._seen[name].hours()}
         try:
             others = await self.session.run(presence.beat(self.session.dialect, self.process, sightings, hours, now_us))
         except Away as error:

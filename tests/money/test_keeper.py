@@ -8,17 +8,18 @@ from uuid import uuid4
 
 import pytest
 from msgspec import structs
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.catalog import Backend, Price
-from gateway.db.tables import owned_spans, usage
+from gateway.db.tables import owned_hours, owned_spans, usage
 from gateway.money.audit import audit
 from gateway.money.keeper import Keeper
 from gateway.money.ledger import HOUR_US
 from gateway.money.owned import Owned
 from gateway.money.presence import GRACE_US
 from tests.conftest import Database
+from tests.money.test_closing import share, write
 
 HOUR = 490_000 * HOUR_US
 SECOND = 1_000_000
@@ -205,3 +206,31 @@ async def test_what_was_seen_while_the_database_was_away_is_told_later(world: Wo
     world.now_us += 2 * HOUR_US
     await one.close_hours()
     assert await world.idle() == [(0, "idle", RATE), (1, "idle", RATE // 60 + 2 * RATE * 59 // 60)]
+
+
+async def test_a_database_that_forgot_the_hours_is_told_again(world: World) -> None:
+    one = world.process()
+    for minute in range(0, 181, 4):
+        world.now_us = HOUR + minute * 60 * SECOND
+        if minute == 160:
+            async with world.database.engine.begin() as connection:
+                await connection.execute(delete(owned_hours))
+                await connection.execute(delete(owned_spans))
+        await one.beat()
+    world.now_us += HOUR_US
+    await one.close_hours()
+    assert await world.idle() == [(hour, "idle", RATE) for hour in range(3)]
+
+
+async def test_budgets_reserve_at_what_tokens_lately_cost(world: World) -> None:
+    one = world.process()
+    await one.beat()
+    await write(one.session, *(share(HOUR + n, 50_000) for n in range(1000)))
+    assert one.owned.machines["smol"].average is None
+    world.now_us = HOUR + 600 * SECOND
+    await one.close_hours()
+    # 1,000 shares of 0.00005 USD for 13 tokens each
+    assert one.owned.machines["smol"].average == -(-50_000_000 * 1_000_000 // 13_000)
+    world.now_us = HOUR + 3 * HOUR_US
+    await one.close_hours()
+    assert one.owned.machines["smol"].average is None, "that was hours ago"
