@@ -10,10 +10,10 @@ from litestar.enums import MediaType
 from litestar.handlers import HTTPRouteHandler
 from litestar.handlers.base import BaseRouteHandler
 from litestar.params import FromPath
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from gateway.auth import Principal
-from gateway.db.tables import attempts, usage
+from gateway.db.tables import adjustments, attempts, usage
 from gateway.errors import NotFound
 from gateway.money.ledger import CLASSES
 from gateway.money.pricing import usd
@@ -89,6 +89,8 @@ async def settled_row(parts: Parts, who: Principal, request_id: str) -> dict[str
         row = (await connection.execute(select(usage).where(usage.c.id == wanted, usage.c.team_id == who.team_id))).mappings().one_or_none()
         if row is None:
             raise missing
+        beside = select(func.coalesce(func.sum(adjustments.c.delta), 0)).where(adjustments.c.usage_id == wanted)
+        adjusted = int((await connection.execute(beside)).scalar_one())
         tried = (await connection.execute(select(attempts).where(attempts.c.request_id == wanted).order_by(attempts.c.n))).mappings().all()
     names = (
         "route",
@@ -113,6 +115,7 @@ async def settled_row(parts: Parts, who: Principal, request_id: str) -> dict[str
         **{name: row[name] for name in names},
         "cost_usd": usd(row["cost"]),
         "cost_nanousd": row["cost"],
+        "adjusted_usd": usd(adjusted),
         "usage": {name: row[name] for name in CLASSES},
         "attempts": [
             {

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import BigInteger, cast, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -63,8 +63,9 @@ async def export(engine: AsyncEngine, shape: str, since_us: int, until_us: int) 
 
 async def _pages(engine: AsyncEngine, since_us: int, until_us: int) -> AsyncIterator[Sequence[Mapping[Any, Any]]]:
     after: tuple[int, UUID] | None = None
+    beside = select(cast(func.coalesce(func.sum(adjustments.c.delta), 0), BigInteger)).where(adjustments.c.usage_id == usage.c.id)
     shown = (
-        select(usage, teams.c.name.label("team"), api_keys.c.public.label("key"))
+        select(usage, teams.c.name.label("team"), api_keys.c.public.label("key"), beside.scalar_subquery().label("adjusted_nanousd"))
         .join(teams, teams.c.id == usage.c.team_id, isouter=True)
         .join(api_keys, api_keys.c.id == usage.c.key_id, isouter=True)
         .where(usage.c.started_at_us < until_us)
@@ -82,7 +83,7 @@ async def _pages(engine: AsyncEngine, since_us: int, until_us: int) -> AsyncIter
 
 
 def _shown(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """cost and saved are integers of nano-USD, and once more as USD; an unknown cost is null."""
+    """cost and saved are integers of nano-USD, and once more as USD; an unknown cost is null. adjusted: booked to the row later."""
     shown = {str(name): value for name, value in row.items() if name not in _HIDDEN}
     shown["id"] = str(shown["id"])
     shown["charges"] = json.loads(shown["charges"])

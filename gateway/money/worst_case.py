@@ -1,6 +1,7 @@
 """The most that one attempt can cost: what a budget reserves before it is sent. Pure; the caller brings upper bounds of tokens.
 
-Knows no tokenizer: `input_tokens` is an upper bound already (the byte length, or a count times the family's factor).
+Knows no tokenizer: `input_tokens` is an upper bound already (the byte length, or a count times the family's factor), with a stated maximum
+for each image, document and clip.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from msgspec import Struct
 from gateway.catalog import Price, Tier
 from gateway.money.pricing import MILLION, dearest_input, dearest_output
 
-MEDIA_TOKENS = 8192  # stated maximum of one image, document page set or audio clip where a backend says nothing else
 UNKNOWN_OUTPUT_TOKENS = 16_384  # a model whose own maximum is not known and a client that names none
 FRAMING_TOKENS = 64  # role markers and the priming of the answer, per request
 
@@ -19,17 +19,15 @@ class Bound(Struct, frozen=True, kw_only=True):
     """Upper bounds of one attempt. max_tokens: of one choice, reasoning included; None = the model's maximum."""
 
     input_tokens: int
-    media: int = 0
     max_tokens: int | None = None
     n: int = 1
     context_tokens: int | None = None
     max_output_tokens: int | None = None
-    media_tokens: int = MEDIA_TOKENS
 
 
 def prompt_tokens(bound: Bound) -> int:
-    """Upper bound of the prompt, media included. A prompt never exceeds the context: a longer one is refused upstream unbilled."""
-    tokens = bound.input_tokens + FRAMING_TOKENS + bound.media * bound.media_tokens
+    """Upper bound of the prompt. A prompt never exceeds the context: a longer one is refused upstream unbilled."""
+    tokens = bound.input_tokens + FRAMING_TOKENS
     return tokens if bound.context_tokens is None else min(tokens, bound.context_tokens)
 
 

@@ -107,6 +107,15 @@ def test_g03_an_unknown_price_is_unknown_not_zero(gateway: Gateway, upstream: Fa
     report = json.loads(gateway.cli("report", "--by", "team,route", "--format", "json"))
     line = next(one for one in report["lines"] if (one["team"], one["route"]) == ("alpha", "secret-sauce"))
     assert line["unpriced"] == line["requests"] == 1
+    late = {"vendor": "openai-compatible", "model": "m-none", "input": "1", "output": "2", "starts": "2020-01-01"}
+    price = gateway.admin("PUT", "/admin/prices", late)
+    gateway.cli("ledger", "reprice", "--since", "2020-01-01")
+    found = json.loads(gateway.get(f"/v1/requests/{headers['x-tollway-request-id']}", gateway.keys["alpha"])[1])
+    assert (found["cost_usd"], found["adjusted_usd"]) == ("unknown", "0.003000000"), "the row is never edited"
+    report = gateway.admin("GET", "/admin/reports/spend?by=team,route", None)
+    line = next(one for one in report["lines"] if (one["team"], one["route"]) == ("alpha", "secret-sauce"))
+    assert (line["unpriced"], line["cost_usd"]) == (0, "0.003000000")
+    gateway.admin("DELETE", f"/admin/prices?id={price['id']}", None)
 
 
 def test_g03_a_price_of_zero_is_a_price(gateway: Gateway, upstream: FakeUpstream) -> None:

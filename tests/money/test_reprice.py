@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from msgspec import structs
 from sqlalchemy import text
@@ -24,6 +25,7 @@ from gateway.money.pricing import cost
 from gateway.money.rebuild import rebuild
 from gateway.money.records import AttemptEnd, UsageRecord
 from gateway.money.reprice import Found, Rater, reprice
+from gateway.money.retention import export
 from gateway.money.sync import Payload, make_window, register, sync
 from gateway.money.windows import bounds
 from tests.conftest import Database
@@ -110,6 +112,8 @@ async def test_the_difference_is_booked_once(database: Database) -> None:
     ours = [one for one in rows if one.team_id == 1]
     assert await spent(database) == should_cost(ours, NEW) != before
     assert (await audit(database.engine)).broken == []
+    exported = [msgspec.json.decode(line) async for text in export(database.engine, "jsonl", 0, 1 << 62) for line in text.splitlines()]
+    assert sum((row["cost_nanousd"] or 0) + row["adjusted_nanousd"] for row in exported) == wanted
     again = await run(database)
     assert again.changed == 0 and [line.before for line in again.lines] == [line.after for line in found.lines]
     assert await spent(database) == should_cost(ours, NEW)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.catalog import Price, Tier
 from gateway.money.pricing import BATCH, CLASSES, cost
 from gateway.money.worst_case import (
-    MEDIA_TOKENS,
     UNKNOWN_OUTPUT_TOKENS,
     Bound,
     fitting_max_tokens,
@@ -92,9 +91,7 @@ def test_output_is_bounded_by_the_smallest_limit_that_is_known() -> None:
     assert output_tokens(Bound(input_tokens=1)) == UNKNOWN_OUTPUT_TOKENS
 
 
-def test_media_count_by_a_stated_maximum() -> None:
-    plain = prompt_tokens(Bound(input_tokens=10))
-    assert prompt_tokens(Bound(input_tokens=10, media=3)) == plain + 3 * MEDIA_TOKENS
+def test_a_prompt_is_no_longer_than_the_context() -> None:
     assert prompt_tokens(Bound(input_tokens=10_000_000, context_tokens=128_000)) == 128_000
 
 
