@@ -7,9 +7,11 @@ from uuid import RFC_4122
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.money.hours import GAP_US, PRESENT, Hour, Owed, Span, hour_of, owed, row_id, rows_of
 from gateway.money.ledger import HOUR_US, IDLE, WARM_UP
+from gateway.money.owned import Machine, Share
 
 HOUR = 500_000 * HOUR_US
 MINUTE = HOUR_US // 60
@@ -136,3 +138,38 @@ def test_hours_side_by_side_owe_what_the_time_owes(spans: list[Span]) -> None:
             total += one.until_us - one.from_us
         ends[one.machine] = max(end if end is not None else one.until_us, one.until_us)
     assert sum(one.covered_us for one in hours) == total
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * 3600), st.integers(0, 900), st.integers(1, 5000)), min_size=1, max_size=30),
+    st.integers(0, 10**13),
+    st.integers(0, 1800),
+    st.integers(1, 3 * 3600),
+)
+def test_any_schedule_of_requests_fills_its_hours_exactly(
+    schedule: list[tuple[int, int, int]], rate: int, from_s: int, lasts_s: int
+) -> None:
+    """Requests as a worker meters them (second of begin, seconds, weight), each booked in the hour of its admission; then the closing."""
+    one = Machine(rate, 0.0)
+    shares: dict[int, Share] = {}
+    booked: dict[int, int] = {}
+    events = [(begin, 0, n) for n, (begin, _, _) in enumerate(schedule)] + [
+        (begin + length, 1, n) for n, (begin, length, _) in enumerate(schedule)
+    ]
+    for at, kind, n in sorted(events):
+        if kind == 0:
+            shares[n] = one.enter(schedule[n][2], float(at))
+        else:
+            hour_us = hour_of(HOUR + schedule[n][0] * 1_000_000)
+            booked[hour_us] = booked.get(hour_us, 0) + shares[n].leave(float(at))
+    there = [Span("", PRESENT, HOUR + from_s * 1_000_000, HOUR + (from_s + lasts_s) * 1_000_000, rate)]
+    whole = 0
+    for number in range(5):
+        at_us = HOUR + number * HOUR_US
+        owing = owed(there, at_us)
+        paid = booked.get(at_us, 0)
+        rows = rows_of(structs.replace(hour(), hour_us=at_us), owing, paid)
+        assert paid + sum(row.cost or 0 for row in rows) == owing.nanousd
+        whole += owing.nanousd
+    assert abs(whole * 3600 - rate * lasts_s) <= 3 * 3600, "cut into hours, each rounded once"
