@@ -101,7 +101,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _number(text: str) -> bool:
-    return text == "unknown" or text.removeprefix("-").replace(".", "", 1).isdigit()
+    return text in ("unknown", "-") or text.removeprefix("-").replace(".", "", 1).isdigit()
 
 
 def instant(at_us: int | None, missing: str = "-") -> str:

@@ -48,13 +48,13 @@ def report(
 
 
 def _without_empty(
-    head: tuple[str, ...], rows: list[tuple[str | int, ...]], groups: int
+    head: tuple[str, ...], rows: list[tuple[str | int | None, ...]], groups: int
 ) -> tuple[tuple[str, ...], list[tuple[str | int, ...]]]:
     """A table for people leaves out the columns where nothing is."""
-    nothing = (0, "0.000000000")
+    nothing = (0, "0.000000000", "0.0000", None)
     kept = [
         place
         for place, name in enumerate(head)
         if place < groups or name in ("requests", "cost_usd") or any(row[place] not in nothing for row in rows)
     ]
-    return tuple(head[place] for place in kept), [tuple(row[place] for place in kept) for row in rows]
+    return tuple(head[place] for place in kept), [tuple("-" if row[place] is None else row[place] for place in kept) for row in rows]  # type: ignore[misc]

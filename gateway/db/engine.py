@@ -6,12 +6,14 @@ Knows no table. Every SQLite transaction begins IMMEDIATE (a deferred one that r
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, ColumnElement, Connection, event, literal_column, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.settings import Storage
 
@@ -95,6 +97,16 @@ def make_engine(storage: Storage, *, power: bool = False) -> AsyncEngine:
 def reading(engine: AsyncEngine) -> AsyncEngine:
     """The same engine for transactions that only read: on SQLite they do not queue for the write lock."""
     return engine.execution_options(tollway_read_only=True)
+
+
+@asynccontextmanager
+async def snapshot(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A connection whose statements all see one instant's state, and only read."""
+    view = reading(engine)
+    if engine.dialect.name == "postgresql":  # a transaction of SQLite sees one instant by itself
+        view = view.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    async with view.connect() as connection:
+        yield connection
 
 
 def _sqlite(url: URL, power: bool) -> AsyncEngine:

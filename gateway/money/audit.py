@@ -16,7 +16,7 @@ from msgspec import Struct
 from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from gateway.db.engine import reading
+from gateway.db.engine import snapshot
 from gateway.db.tables import (
     adjustments,
     attempts,
@@ -65,10 +65,7 @@ class Audit(Struct, kw_only=True):
 async def audit(engine: AsyncEngine) -> Audit:
     """Check everything. Gateways may go on writing: what is read is one instant's state."""
     found = Audit(broken=[])
-    view = reading(engine)
-    if engine.dialect.name == "postgresql":
-        view = view.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    async with view.connect() as connection:
+    async with snapshot(engine) as connection:
         auditor = _Auditor(connection, found)
         await auditor.windows()
         await auditor.rows()

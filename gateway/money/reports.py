@@ -6,43 +6,50 @@ adjustments too, under the outcome `adjusted`, so a report's total is what was s
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Label, Select, func, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from gateway.db.engine import reading
-from gateway.db.tables import api_keys, organisations, rollups, teams
-from gateway.errors import InvalidRequest
-from gateway.money.ledger import BUCKET_US, CLASSES
+from gateway.db.engine import snapshot
+from gateway.db.tables import api_keys, organisations, teams
+from gateway.errors import InvalidRequest, NotFound
+from gateway.money import cells as tables
+from gateway.money.latencies import quantile_ms
+from gateway.money.ledger import BUCKET_US, CLASSES, ROLLUP_SUMS
 from gateway.money.pricing import usd
+from gateway.money.report_query import Bins, Sums, Wanted, known, read, too_many
 from gateway.money.windows import bounds, to_datetime, to_us, zone
 
 OUTCOMES = ("completed", "failed", "cancelled", "cached", "refused", "unknown")
 ADJUSTED = "adjusted"
 ROWS_MAX = 100_000  # of one report
-_COUNTS = ("requests", "attempts", *CLASSES)
-_MONEY = ("cost", "saved")
-_FLAGS = ("unpriced", "estimated")
 _TIMES = ("hour", "day", "week", "month")
-_NAMED = {
-    "team": teams.c.name,
-    "org": organisations.c.name,
-    "key": api_keys.c.public,
+_NAMED = {  # what is stored by id -> (column of the roll-ups, where its name stands)
+    "team": ("team_id", teams.c.id, teams.c.name),
+    "org": ("org_id", organisations.c.id, organisations.c.name),
+    "key": ("key_id", api_keys.c.id, api_keys.c.public),
 }
 _PLAIN = ("route", "backend", "vendor", "model", "outcome", "tag")
 GROUPS = (*_NAMED, *_PLAIN, *_TIMES)
+LATENCIES = (("ttft", 0.5), ("ttft", 0.95), ("duration", 0.5), ("duration", 0.95))
+SHARES = ("unpriced_share", "estimated_share", "error_rate", "failover_rate")
+COLUMNS = (
+    *("requests", "attempts", *CLASSES, "cost_usd", "saved_usd", "adjusted_usd", "unpriced", "estimated", *OUTCOMES, "failovers"),
+    *(*SHARES, *(f"{metric}_p{share * 100:.0f}_ms" for metric, share in LATENCIES)),
+)
+_IDS_MAX = 10_000  # names asked for at once
+_AT = {name: place for place, name in enumerate(ROLLUP_SUMS)}
 
 
 class Line(Struct, frozen=True, kw_only=True):
     """One row of a report. group: one value per asked name. tokens: by class, disjoint. money in nano-USD.
 
     cost contains `adjusted`, what later corrections made of it. unpriced: requests without a known cost, which the cost lacks.
+    failovers: requests that another backend had failed before. latencies: as LATENCIES, in ms, of answered requests; None without any.
     """
 
     group: tuple[str, ...]
@@ -54,7 +61,9 @@ class Line(Struct, frozen=True, kw_only=True):
     adjusted: int
     unpriced: int
     estimated: int
+    failovers: int
     outcomes: tuple[int, ...]
+    latencies: tuple[int | None, ...]
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -69,43 +78,71 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """by: names of GROUPS. since and until (not included): a local date or an ISO instant on a quarter of an hour; None = open."""
+    """by: names of GROUPS. since and until (not included): a local date or an ISO instant on a quarter of an hour; None = open.
+
+    team: only of this one.
+    """
 
     by: tuple[str, ...] = ("team",)
     since: str | None = None
     until: str | None = None
     timezone: str = "UTC"
+    team: str | None = None
 
 
-async def spend(engine: AsyncEngine, asked: Asked) -> Report:
-    """The report. InvalidRequest names what was asked wrongly."""
-    for name in asked.by:
-        if name not in GROUPS:
-            raise InvalidRequest(f"A report cannot be grouped by '{name}': use {', '.join(GROUPS)}.", param="by")
-    if len(set(asked.by)) != len(asked.by):
-        raise InvalidRequest("A report is grouped by each name once.", param="by")
-    try:
-        local = zone(asked.timezone)
-    except ValueError as error:
-        raise InvalidRequest(f"timezone: {error}.", param="timezone") from error
-    since_us = None if asked.since is None else _edge_us("since", asked.since, asked.timezone)
-    until_us = None if asked.until is None else _edge_us("until", asked.until, asked.timezone)
-    async with reading(engine).connect() as connection:
-        rows = (await connection.execute(_statement(asked.by, since_us, until_us))).all()
-    sums = _fold([row._mapping for row in rows], asked.by, local)
-    if len(sums) > ROWS_MAX:
-        raise InvalidRequest(f"This report has {len(sums)} rows, more than {ROWS_MAX}: group by less or shorten the time.", param="by")
+async def spend(engine: AsyncEngine, asked: Asked, rows_max: int = ROWS_MAX) -> Report:
+    """The report. InvalidRequest names what was asked wrongly; NotFound: there never was such a team."""
+    local = check(asked)
+    since_us = None if asked.since is None else edge_us("since", asked.since, asked.timezone)
+    until_us = None if asked.until is None else edge_us("until", asked.until, asked.timezone)
+    async with snapshot(engine) as connection:
+        where = {} if asked.team is None else {"team_id": await team_id(connection, asked.team)}
+        first, last = await known(connection)
+        wanted = Wanted(
+            keys=tuple(_column(name) for name in asked.by if name not in _TIMES),
+            since_us=first if since_us is None else max(first, since_us),
+            until_us=last if until_us is None else min(last, until_us),
+            label=_labels(asked.by, local),
+            where=where,
+            rows_max=rows_max,
+        )
+        sums, bins = await read(connection, wanted)
+        names = await _names(connection, asked.by, sums)
+    folded = _fold(sums, bins, asked.by, names)
+    if len(folded) > rows_max:
+        too_many(rows_max)
     return Report(
         by=asked.by,
         timezone=asked.timezone,
         since_us=since_us,
         until_us=until_us,
-        lines=tuple(_line(group, sums[group]) for group in sorted(sums)),
-        total=_line(tuple("total" if place == 0 else "" for place in range(len(asked.by))), _total(sums.values())),
+        lines=tuple(_line(group, folded[group]) for group in sorted(folded)),
+        total=_line(tuple("total" if place == 0 else "" for place in range(len(asked.by))), _total(folded.values())),
     )
 
 
-def _edge_us(name: str, text: str, timezone: str) -> int:
+def check(asked: Asked) -> tzinfo:
+    """The report's zone; InvalidRequest names what cannot be meant."""
+    for name in asked.by:
+        if name not in GROUPS:
+            raise InvalidRequest(f"A report cannot be grouped by '{name[:80]}': use {', '.join(GROUPS)}.", param="by")
+    if len(set(asked.by)) != len(asked.by):
+        raise InvalidRequest("A report is grouped by each name once.", param="by")
+    try:
+        return zone(asked.timezone)
+    except ValueError as error:
+        raise InvalidRequest(f"timezone: {error}.", param="timezone") from error
+
+
+async def team_id(connection: AsyncConnection, name: str) -> int:
+    """Of a team, also of one that was ended: its spend stays."""
+    found = (await connection.execute(select(teams.c.id).where(teams.c.name == name))).scalar_one_or_none()
+    if found is None:
+        raise NotFound(f"There is no team '{name[:80]}': `tollway teams list` shows them.", param="team")
+    return int(found)
+
+
+def edge_us(name: str, text: str, timezone: str) -> int:
     """An edge of the report's time: it must lie between two buckets, else a bucket would have to be split."""
     try:
         at = datetime.fromisoformat(text)
@@ -117,29 +154,6 @@ def _edge_us(name: str, text: str, timezone: str) -> int:
     if at_us % BUCKET_US:
         raise InvalidRequest(f"{name}: '{text}' does not lie on a quarter of an hour, the grain of reports.", param=name)
     return at_us
-
-
-def _statement(by: Sequence[str], since_us: int | None, until_us: int | None) -> Select[Any]:
-    """One row per group, outcome and, where local time is asked for, bucket. The outcome is always needed for the counts."""
-    timed = any(name in _TIMES for name in by)
-    groups: list[ColumnElement[Any] | Label[Any]] = [func.coalesce(_NAMED[name], "").label(f"by_{name}") for name in by if name in _NAMED]
-    groups += [rollups.c[name].label(f"by_{name}") for name in by if name in _PLAIN and name != "outcome"]
-    groups.append(rollups.c.outcome.label("by_outcome"))
-    if timed:
-        groups.append(rollups.c.bucket_us.label("bucket_us"))
-    sums = [func.sum(rollups.c[name]).label(name) for name in (*_COUNTS, *_MONEY, *_FLAGS)]
-    statement = select(*groups, *sums).select_from(rollups)
-    if "team" in by:
-        statement = statement.join(teams, teams.c.id == rollups.c.team_id, isouter=True)
-    if "org" in by:
-        statement = statement.join(organisations, organisations.c.id == rollups.c.org_id, isouter=True)
-    if "key" in by:
-        statement = statement.join(api_keys, api_keys.c.id == rollups.c.key_id, isouter=True)
-    if since_us is not None:
-        statement = statement.where(rollups.c.bucket_us >= since_us)
-    if until_us is not None:
-        statement = statement.where(rollups.c.bucket_us < until_us)
-    return statement.group_by(*(group.element if isinstance(group, Label) else group for group in groups))
 
 
 def _label(name: str, local: tzinfo) -> Callable[[int], str]:
@@ -158,79 +172,117 @@ def _label(name: str, local: tzinfo) -> Callable[[int], str]:
     return label
 
 
-class _Sums:
-    __slots__ = ("adjusted", "outcomes", "values")
+def _labels(by: Sequence[str], local: tzinfo) -> Callable[[int], str]:
+    """One label for all the names of time that are asked for, apart by a blank, which none of them holds."""
+    each = [_label(name, local) for name in by if name in _TIMES]
+    if len(each) == 1:
+        return each[0]
+    return lambda bucket_us: " ".join(label(bucket_us) for label in each)
+
+
+def _column(name: str) -> str:
+    return _NAMED[name][0] if name in _NAMED else name
+
+
+async def _names(connection: AsyncConnection, by: Sequence[str], sums: Sequence[Sums]) -> dict[str, dict[int, str]]:
+    """What is called how, of the ids that occur."""
+    found: dict[str, dict[int, str]] = {}
+    columns = [name for name in by if name not in _TIMES]
+    for place, name in enumerate(columns):
+        if name in _NAMED:
+            _, number, word = _NAMED[name]
+            ids = sorted({one.group[place] for one in sums})
+            found[name] = {}
+            for start in range(0, len(ids), _IDS_MAX):
+                rows = await connection.execute(select(number, word).where(number.in_(ids[start : start + _IDS_MAX])))
+                found[name].update((row[0], row[1]) for row in rows)
+    return found
+
+
+class _Folded:
+    __slots__ = ("adjusted", "bins", "outcomes", "values")
 
     def __init__(self) -> None:
-        self.values = dict.fromkeys((*_COUNTS, *_MONEY, *_FLAGS), 0)
+        self.values = [0] * len(ROLLUP_SUMS)
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.adjusted = 0
+        self.bins: dict[str, dict[int, int]] = {}
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        for name in self.values:
-            self.values[name] += int(row[name])
-        outcome = row["by_outcome"]
-        if outcome in self.outcomes:
-            self.outcomes[outcome] += int(row["requests"])
-        if outcome == ADJUSTED:
-            self.adjusted += int(row["cost"])
+    def add(self, one: Sums) -> None:
+        self.values = [a + b for a, b in zip(self.values, one.sums, strict=True)]
+        if one.outcome in self.outcomes:
+            self.outcomes[one.outcome] += one.sums[_AT["requests"]]
+        if one.outcome == ADJUSTED:
+            self.adjusted += one.sums[_AT["cost"]]
 
-    def merge(self, other: _Sums) -> None:
-        for name, value in other.values.items():
-            self.values[name] += value
+    def add_bins(self, metrics: Mapping[str, Mapping[int, int]]) -> None:
+        for metric, bins in metrics.items():
+            mine = self.bins.setdefault(metric, {})
+            for number, times in bins.items():
+                mine[number] = mine.get(number, 0) + times
+
+    def merge(self, other: _Folded) -> None:
+        self.values = [a + b for a, b in zip(self.values, other.values, strict=True)]
         for name, value in other.outcomes.items():
             self.outcomes[name] += value
         self.adjusted += other.adjusted
+        self.add_bins(other.bins)
 
 
-def _fold(rows: Sequence[Mapping[str, Any]], by: Sequence[str], local: tzinfo) -> dict[tuple[str, ...], _Sums]:
-    """Sums by group; buckets become local hours, days, weeks and months here, so that no database's idea of a zone matters."""
-    labels = {name: _label(name, local) for name in by if name in _TIMES}
-    known: dict[tuple[str, int], str] = {}
-    sums: dict[tuple[str, ...], _Sums] = {}
-    for row in rows:
-        group = []
-        for name in by:
-            if name in labels:
-                at = (name, row["bucket_us"])
-                if at not in known:
-                    known[at] = labels[name](row["bucket_us"])
-                group.append(known[at])
-            else:
-                group.append(str(row[f"by_{name}"]))
-        sums.setdefault(tuple(group), _Sums()).add(row)
-    return sums
+def _fold(sums: Iterable[Sums], bins: Bins, by: Sequence[str], names: Mapping[str, Mapping[int, str]]) -> dict[tuple[str, ...], _Folded]:
+    """By what people call the groups; ids without a name are one group."""
+
+    def called(label: str, group: tuple[Any, ...]) -> tuple[str, ...]:
+        times, values = iter(label.split(" ")), iter(group)
+        return tuple(
+            next(times) if name in _TIMES else names[name].get(next(values), "") if name in _NAMED else str(next(values)) for name in by
+        )
+
+    folded: dict[tuple[str, ...], _Folded] = {}
+    for one in sums:
+        folded.setdefault(called(one.label, one.group), _Folded()).add(one)
+    for (label, group), metrics in bins.items():
+        folded.setdefault(called(label, group), _Folded()).add_bins(metrics)
+    return folded
 
 
-def _total(parts: Any) -> _Sums:
-    total = _Sums()
+def _total(parts: Iterable[_Folded]) -> _Folded:
+    total = _Folded()
     for part in parts:
         total.merge(part)
     return total
 
 
-def _line(group: tuple[str, ...], sums: _Sums) -> Line:
+def _line(group: tuple[str, ...], folded: _Folded) -> Line:
+    def of(name: str) -> int:
+        return folded.values[_AT[name]]
+
     return Line(
         group=group,
-        requests=sums.values["requests"],
-        attempts=sums.values["attempts"],
-        tokens=tuple(sums.values[name] for name in CLASSES),
-        cost=sums.values["cost"],
-        saved=sums.values["saved"],
-        adjusted=sums.adjusted,
-        unpriced=sums.values["unpriced"],
-        estimated=sums.values["estimated"],
-        outcomes=tuple(sums.outcomes.values()),
+        requests=of("requests"),
+        attempts=of("attempts"),
+        tokens=tuple(of(name) for name in CLASSES),
+        cost=of("cost"),
+        saved=of("saved"),
+        adjusted=folded.adjusted,
+        unpriced=of("unpriced"),
+        estimated=of("estimated"),
+        failovers=of("failovers"),
+        outcomes=tuple(folded.outcomes.values()),
+        latencies=tuple(quantile_ms(folded.bins.get(metric, {}), share) for metric, share in LATENCIES),
     )
 
 
 def columns(report: Report) -> tuple[str, ...]:
     """Names of the cells that `cells` gives, in order."""
-    return (*report.by, "requests", "attempts", *CLASSES, "cost_usd", "saved_usd", "adjusted_usd", *_FLAGS, *OUTCOMES)
+    return (*report.by, *COLUMNS)
 
 
-def cells(line: Line) -> tuple[str | int, ...]:
-    """A line for people and files: money in USD with nine decimals, `unknown` where no request of the line has a known cost."""
+def cells(line: Line) -> tuple[str | int | None, ...]:
+    """A line for people and files: money in USD with nine decimals, `unknown` where no request of the line has a known cost.
+
+    Shares are of the line's requests, with four decimals; they and latencies are None where there is nothing to tell.
+    """
     unknown = line.unpriced > 0 and line.unpriced >= line.requests and line.cost == 0
     return (
         *line.group,
@@ -243,16 +295,24 @@ def cells(line: Line) -> tuple[str | int, ...]:
         line.unpriced,
         line.estimated,
         *line.outcomes,
+        line.failovers,
+        *(None if share is None else f"{share:.4f}" for share in shares(line)),
+        *line.latencies,
     )
+
+
+def shares(line: Line) -> tuple[float | None, ...]:
+    """As SHARES names them."""
+    failed = line.outcomes[OUTCOMES.index("failed")]
+    counts = (line.unpriced, line.estimated, failed, line.failovers)
+    return tuple(count / line.requests if line.requests else None for count in counts)
 
 
 def as_csv(report: Report) -> str:
     """The lines with a head, without the total."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns(report))
-    writer.writerows(cells(line) for line in report.lines)
-    return text.getvalue()
+    width = len(report.by)
+    rows = ((*map(tables.safe, line.group), *cells(line)[width:]) for line in report.lines)
+    return tables.as_csv(columns(report), rows)
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -269,5 +329,7 @@ def document(report: Report) -> dict[str, Any]:
 
 def _object(report: Report, line: Line, by: Sequence[str]) -> dict[str, Any]:
     values = dict(zip(columns(report), cells(line), strict=True))
-    kept = {name: value for name, value in values.items() if name not in report.by or name in by}
+    kept: dict[str, Any] = {name: value for name, value in values.items() if name not in report.by or name in by}
+    for name, share in zip(SHARES, shares(line), strict=True):
+        kept[name] = None if share is None else round(share, 6)
     return kept | {"cost_nanousd": line.cost, "saved_nanousd": line.saved, "adjusted_nanousd": line.adjusted}

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import adjustments, api_keys, attempts, retention, teams, usage
+from gateway.money.cells import safe
 from gateway.money.ledger import BUCKET_US
 from gateway.money.pricing import usd
 
@@ -94,10 +95,7 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _safe(value: Any) -> Any:
-    """A cell for a spreadsheet: a client's text must not become a formula."""
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return " ".join(map(str, value)) if isinstance(value, list) else safe(value) if isinstance(value, str) else value
 
 
 # ---- and gone

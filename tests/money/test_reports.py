@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import delete, select, update
 
 from gateway import people
-from gateway.errors import InvalidRequest
+from gateway.db.tables import attempts, latency_rollups, rollups, usage
+from gateway.errors import InvalidRequest, NotFound
 from gateway.money import reports
 from gateway.money.records import UsageRecord
 from gateway.money.reports import Asked, Report, spend
-from gateway.money.windows import to_us
+from gateway.money.windows import to_datetime, to_us
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, record, write
 
@@ -203,3 +208,119 @@ async def test_the_document_says_the_same_twice(database: Database) -> None:
         1_234_567_890_123,
     )
     assert document["total"]["cost_usd"] == "1234.567890123" and "backend" not in document["total"]
+
+
+# ---- against values computed straight from the rows
+def exact(values: list[int], share: float) -> int | None:
+    ordered = sorted(values)
+    return ordered[max(1, math.ceil(share * len(ordered))) - 1] if ordered else None
+
+
+async def from_rows(database: Database, group: str, local: ZoneInfo) -> dict[str, dict[str, Any]]:
+    """Requests, failed, failovers, shares and exact latencies of each group, from ledger rows and attempts alone."""
+    found: dict[str, dict[str, Any]] = {}
+    async with database.engine.connect() as connection:
+        rows = (await connection.execute(select(usage))).mappings().all()
+        tried = (await connection.execute(select(attempts))).mappings().all()
+    for row in rows:
+        at = to_datetime(row["started_at_us"]).astimezone(local)
+        name = {"team": f"team-{row['team_id']}", "key": "", "day": at.date().isoformat(), "month": f"{at:%Y-%m}"}.get(group) or row.get(
+            group
+        )
+        line = found.setdefault(str(name), {"requests": 0, "failed": 0, "failovers": 0, "estimated": 0, "ttft": [], "duration": []})
+        line["requests"] += 1
+        line["failed"] += row["outcome"] == "failed"
+        line["estimated"] += row["estimated"]
+        line["failovers"] += any(
+            end["request_id"] == row["id"] and end["outcome"] == "failed" and end["backend"] != row["backend"] for end in tried
+        )
+        if row["outcome"] in ("completed", "cached"):
+            line["duration"].append(row["duration_ms"])
+            line["ttft"] += [] if row["ttft_ms"] is None else [row["ttft_ms"]]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("group", "timezone"),
+    [
+        ("team", "UTC"),
+        ("team", "Asia/Kathmandu"),
+        ("route", "UTC"),
+        ("tag", "UTC"),
+        ("day", "UTC"),
+        ("day", "America/St_Johns"),
+        ("month", "Europe/Berlin"),
+    ],
+)
+async def test_latencies_and_rates_are_those_of_the_rows(database: Database, group: str, timezone: str) -> None:
+    for number in (1, 2, 3):
+        await people.add_team(database.engine, f"team-{number}")
+    chance = random.Random(5)
+    records = [
+        replace(
+            one,
+            ttft_ms=None if one.ttft_ms is None else int(chance.lognormvariate(6, 1)),
+            duration_ms=int(chance.lognormvariate(8, 1)),
+            usage=replace(one.usage, estimated=chance.random() < 0.2),
+            outcome="failed" if one.outcome == "completed" and chance.random() < 0.2 else one.outcome,
+        )
+        for one in mixed(250, NOVEMBER - 3 * DAY_US, NOVEMBER + 4 * DAY_US, seed=6)
+    ]
+    await write(database.engine, records)
+    report = await spend(database.engine, Asked(by=(group,), timezone=timezone))
+    wanted = await from_rows(database, group, ZoneInfo(timezone))
+    assert {line.group[0] for line in report.lines} == set(wanted)
+    for line in report.lines:
+        right = wanted[line.group[0]]
+        failed = line.outcomes[reports.OUTCOMES.index("failed")]
+        assert (line.requests, failed, line.failovers, line.estimated) == tuple(
+            right[name] for name in ("requests", "failed", "failovers", "estimated")
+        )
+        _, estimated, errors, failovers = reports.shares(line)
+        assert (estimated, errors, failovers) == tuple(right[name] / line.requests for name in ("estimated", "failed", "failovers"))
+        for told, (metric, share) in zip(line.latencies, reports.LATENCIES, strict=True):
+            true = exact(right[metric], share)
+            assert (told is None) == (true is None)
+            if told is not None and true is not None:
+                assert abs(told - true) <= 0.0906 * true + 0.5, (line.group, metric, share)
+    assert report.total.failovers > 5 and sum(line.latencies[3] is not None for line in report.lines) >= 2
+
+
+async def test_a_month_by_team_reads_no_quarter_inside_of_it(database: Database) -> None:
+    """What is by team comes from the roll-ups by team, also at the edges, and what a quarter says there does not matter."""
+    await people.add_team(database.engine, "search")
+    records = [record(NOVEMBER + hour * DAY_US // 24, [("b", "completed", 10)]) for hour in range(-30, 60)]
+    await write(database.engine, records)
+    asked = Asked(by=("month", "team"), timezone="Europe/Berlin")
+    before = await spend(database.engine, asked)
+    assert by_group(before) == {("2026-10", "search"): 290, ("2026-11", "search"): 610}
+    async with database.engine.begin() as connection:
+        await connection.execute(update(rollups).values(cost=0))
+        await connection.execute(delete(latency_rollups))
+    assert (await spend(database.engine, asked)).lines == before.lines
+
+
+async def test_one_team_alone(database: Database) -> None:
+    for name in ("search", "ads"):
+        await people.add_team(database.engine, name)
+    await write(database.engine, mixed(60, NOVEMBER, NOVEMBER + DAY_US))
+    both = await spend(database.engine, Asked(by=("team", "backend")))
+    for name in ("search", "ads"):
+        alone = await spend(database.engine, Asked(by=("team", "backend"), team=name))
+        assert alone.lines == tuple(line for line in both.lines if line.group[0] == name)
+    with pytest.raises(NotFound, match="no team 'nobody'"):
+        await spend(database.engine, Asked(team="nobody"))
+
+
+async def test_a_report_that_is_too_long_says_so(database: Database) -> None:
+    await write(database.engine, [record(NOVEMBER + n * reports.BUCKET_US, [("b", "completed", 1)]) for n in range(12)])
+    assert len((await spend(database.engine, Asked(by=("hour",)), rows_max=3)).lines) == 3
+    with pytest.raises(InvalidRequest, match="more than 2 rows") as told:
+        await spend(database.engine, Asked(by=("hour",)), rows_max=2)
+    assert told.value.param == "by"
+
+
+async def test_foreign_text_is_no_formula(database: Database) -> None:
+    await write(database.engine, [record(NOVEMBER, [("b", "completed", 1)], tag="=cmd|' /C calc'!A0")])
+    rows = list(csv.DictReader(io.StringIO(reports.as_csv(await spend(database.engine, Asked(by=("tag",)))))))
+    assert rows[0]["tag"] == "'=cmd|' /C calc'!A0"
