@@ -1,0 +1,212 @@
+"""How long reports take over many ledger rows, on SQLite and on Postgres, and whether a rebuild makes the same figures.
+
+    python tests/bench/reports.py [--rows 1000000] [--databases sqlite,postgres] [--repeat 5]
+
+Rows are made by the database itself: a month of 24 teams, 3 keys each, 10 models on 5 vendors, 4 tags, failures, failovers, cancelled,
+cached and refused requests. Roll-ups are made from them by `tollway ledger rebuild`'s own code. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import migrations  # noqa: E402
+from gateway.db.engine import make_engine  # noqa: E402
+from gateway.money.ledger import CLASSES, DAY_US  # noqa: E402
+from gateway.money.pricing import usd  # noqa: E402
+from gateway.money.rebuild import rebuild  # noqa: E402
+from gateway.money.reports import Asked, Report, spend  # noqa: E402
+from gateway.settings import Storage  # noqa: E402
+
+START_US = 20758 * DAY_US  # 2026-11-01
+MONTH_US = 30 * DAY_US
+TEAMS, KEYS, MODELS, CHUNK = 24, 3, 10, 100_000
+REPORTS = (
+    ("month by team", Asked(by=("month", "team"))),
+    ("month by team, Europe/Berlin", Asked(by=("month", "team"), timezone="Europe/Berlin")),
+    ("month by team, Asia/Kathmandu", Asked(by=("month", "team"), timezone="Asia/Kathmandu")),
+    ("one month of Europe/Berlin by team", Asked(since="2026-11-01", until="2026-12-01", timezone="Europe/Berlin")),
+    ("day by team", Asked(by=("day", "team"))),
+    ("day by team, Europe/Berlin", Asked(by=("day", "team"), timezone="Europe/Berlin")),
+    ("one team by model and day", Asked(by=("model", "day"), team="team-7")),
+    ("one day by team, model and tag", Asked(by=("team", "model", "tag"), since="2026-11-10", until="2026-11-11")),
+    ("month by model", Asked(by=("month", "model"))),
+    ("month by team, key, model and tag", Asked(by=("month", "team", "key", "model", "tag"))),
+)
+
+
+def drawn(salt: int, below: int) -> str:
+    """A number of a row, the same in both databases: the middle bits of its number times a large odd one."""
+    return f"(((n * 2654435761 + {salt} * 40503) % 4294967296) / 65536 * {2 * salt + 69069} % 65536 % {below})"
+
+
+def usage_rows(first: int, last: int, rows: int, dialect: str) -> str:
+    numbers = (
+        f"WITH RECURSIVE numbers(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM numbers WHERE n < {last - 1})"
+        if dialect == "sqlite"
+        else f"WITH numbers AS (SELECT n::bigint AS n FROM generate_series({first}, {last - 1}) AS n)"
+    )
+    uid = "randomblob(16)" if dialect == "sqlite" else "gen_random_uuid()"
+    no = "zeroblob(16)" if dialect == "sqlite" else "'00000000-0000-0000-0000-000000000000'::uuid"
+    flag = ("(fate % 9 = 0)", "true") if dialect == "postgresql" else ("fate % 9 = 0", "1")
+    started = f"{START_US} + n * {MONTH_US // rows} + {drawn(1, 60000)}"
+    return f"""
+    INSERT INTO usage (id, started_at_us, ended_at_us, org_id, team_id, key_id, route, backend, vendor, model, price_id, surface, tag,
+        outcome, status, cost, saved, {", ".join(CLASSES[:2])}, output_tokens, estimated, streamed, ttft_ms, duration_ms, process_id)
+    {numbers}
+    SELECT {uid}, started, started + 1000 * (ttft + span), 1, team, team * 10 + {drawn(2, KEYS)}, 'route-' || model % 4, 'backend-' || model,
+        'vendor-' || model % 5, 'model-number-' || model, 'p', 'openai_chat',
+        CASE {drawn(3, 4)} WHEN 0 THEN 'nightly' WHEN 1 THEN 'evaluation' ELSE '' END, outcome, 200,
+        CASE WHEN outcome IN ('cached', 'refused') THEN 0 WHEN fate = 50 THEN NULL ELSE cost END,
+        CASE WHEN outcome = 'cached' THEN cost ELSE 0 END, 200 + {drawn(4, 4000)}, {drawn(5, 500)}, 20 + {drawn(6, 900)},
+        {flag[0]}, {flag[1]}, CASE WHEN outcome IN ('refused', 'failed') THEN NULL ELSE ttft END,
+        CASE WHEN outcome = 'refused' THEN 2 ELSE ttft + span END, {no}
+    FROM (SELECT n, {started} AS started, 1 + {drawn(7, TEAMS)} AS team, {drawn(8, MODELS)} AS model, fate, cost, span, ttft,
+            CASE WHEN fate < 3 THEN 'failed' WHEN fate < 5 THEN 'cancelled' WHEN fate < 9 THEN 'cached' WHEN fate < 10 THEN 'refused'
+                ELSE 'completed' END AS outcome
+          FROM (SELECT n, {drawn(9, 100)} AS fate, 10000 + {drawn(10, 60000)} * 100 AS cost,
+                    (100 + {drawn(11, 100)}) << CAST({drawn(12, 7)} AS INTEGER) AS span,
+                    (80 + {drawn(13, 80)}) << CAST({drawn(14, 4)} AS INTEGER) AS ttft FROM numbers) AS a) AS b
+    """
+
+
+def attempt_rows() -> str:
+    """One attempt for each request that was sent anywhere; every 20th of the longer ones failed elsewhere first."""
+    classes = ", ".join(CLASSES)
+    columns = f"request_id, n, backend, vendor, model, price_id, outcome, cost, {classes}, estimated, ttft_ms, duration_ms"
+    nothing = ", ".join("0" for _ in CLASSES)
+    sent = "outcome NOT IN ('cached', 'refused')"
+    return f"""
+    INSERT INTO attempts ({columns})
+    SELECT id, 2, backend, vendor, model, price_id, outcome, cost, {classes}, estimated, ttft_ms, duration_ms FROM usage WHERE {sent}
+    UNION ALL
+    SELECT id, 1, 'backend-down', 'vendor-0', 'model-number-0', 'p', 'failed', 0, {nothing}, estimated, NULL, 40
+    FROM usage WHERE {sent} AND input_tokens % 20 = 0
+    """
+
+
+async def fill(engine: AsyncEngine, rows: int) -> None:
+    """Rows and attempts, by the database; the engine must allow statements that take long."""
+    async with engine.begin() as connection:
+        await connection.execute(text("INSERT INTO organisations (id, name, created_at_us) VALUES (1, 'default', 0)"))
+        for team in range(1, TEAMS + 1):
+            await connection.execute(
+                text("INSERT INTO teams (id, org_id, name, salt, created_at_us) VALUES (:id, 1, :name, '', 0)"),
+                {"id": team, "name": f"team-{team}"},
+            )
+            for key in range(KEYS):
+                await connection.execute(
+                    text("INSERT INTO api_keys (id, team_id, public, digest, scopes, created_at_us) VALUES (:id, :team, :name, :d, '', 0)"),
+                    {"id": team * 10 + key, "team": team, "name": f"key-{team}-{key}", "d": os.urandom(16)},
+                )
+    for first in range(0, rows, CHUNK):
+        async with engine.begin() as connection:
+            await connection.execute(text(usage_rows(first, min(rows, first + CHUNK), rows, engine.dialect.name)))
+    async with engine.begin() as connection:
+        await connection.execute(text(attempt_rows()))
+
+
+@contextmanager
+def databases(names: list[str]) -> Iterator[dict[str, str]]:
+    """Addresses of empty databases with this program's schema."""
+    from tests.fixtures.services import Postgres
+
+    found: dict[str, str] = {}
+    server = None
+    with tempfile.TemporaryDirectory() as folder:
+        if "sqlite" in names:
+            found["SQLite"] = f"sqlite+aiosqlite:///{Path(folder) / 'bench.db'}"
+        if "postgres" in names:
+            server = Postgres()
+            found["Postgres"] = server.url
+        try:
+            for url in found.values():
+                migrations.upgrade(url)
+            yield found
+        finally:
+            if server is not None:
+                server.stop()
+
+
+async def measure(name: str, url: str, rows: int, repeat: int) -> list[tuple[str, str]]:
+    """(what, how long) of one database."""
+    told: list[tuple[str, str]] = []
+    long = create_async_engine(url)
+    began = time.perf_counter()
+    await fill(long, rows)
+    if name == "Postgres":
+        async with long.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            await connection.execute(text("VACUUM ANALYZE"))
+    await long.dispose()
+    print(f"{name}: {rows} rows made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    engine = make_engine(Storage(database_url=url))
+    try:
+        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        await rebuild(engine)
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        told.append(("rebuild of all roll-ups", f"{time.perf_counter() - began:.0f} s, at most {spent.ru_maxrss // 1024} MiB"))
+        print(f"{name}: rebuilt, {spent.ru_utime - before.ru_utime:.0f} s of CPU", file=sys.stderr, flush=True)
+        if name == "Postgres":
+            async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                for table in ("rollups", "latency_rollups", "team_rollups", "team_latency_rollups"):
+                    await connection.execute(text(f"VACUUM ANALYZE {table}"))
+        for what, asked in REPORTS:
+            times, report = [], None
+            for _ in range(repeat):
+                began = time.perf_counter()
+                report = await spend(engine, asked)
+                times.append(time.perf_counter() - began)
+            assert report is not None
+            await check(engine, asked, report)
+            times.sort()
+            told.append((f"{what} ({len(report.lines)} lines)", f"{times[len(times) // 2] * 1000:.0f} ms"))
+            print(f"{name}: {told[-1]}, least {times[0] * 1000:.0f} ms", file=sys.stderr, flush=True)
+    finally:
+        await engine.dispose()
+    return told
+
+
+async def check(engine: AsyncEngine, asked: Asked, report: Report) -> None:
+    """The total beside the ledger's own sum, where the report is of all of it."""
+    if asked.team is None and asked.since is None:
+        async with engine.connect() as connection:
+            count, cost = (await connection.execute(text("SELECT count(*), CAST(sum(cost) AS BIGINT) FROM usage"))).one()
+        assert (report.total.requests, report.total.cost) == (count, cost), f"{usd(report.total.cost)} is not {usd(cost)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--databases", default="sqlite,postgres")
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    results: dict[str, dict[str, str]] = {}
+    with databases(arguments.databases.split(",")) as found:
+        for name, url in found.items():
+            for what, took in asyncio.run(measure(name, url, arguments.rows, arguments.repeat)):
+                results.setdefault(what, {})[name] = took
+        print(f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores; median of {arguments.repeat}\n")
+        print(f"| report | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
+        for what, took in results.items():
+            print(f"| {what} | {' | '.join(took.get(name, '') for name in found)} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
