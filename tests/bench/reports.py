@@ -70,7 +70,8 @@ def usage_rows(first: int, last: int, rows: int, dialect: str) -> str:
     INSERT INTO usage (id, started_at_us, ended_at_us, org_id, team_id, key_id, route, backend, vendor, model, price_id, surface, tag,
         outcome, status, cost, saved, {", ".join(CLASSES[:2])}, output_tokens, estimated, streamed, ttft_ms, duration_ms, process_id)
     {numbers}
-    SELECT {uid}, started, started + 1000 * (ttft + span), 1, team, team * 10 + {drawn(2, KEYS)}, 'route-' || model % 4, 'backend-' || model,
+    SELECT {uid}, started, started + 1000 * (ttft + span), 1, team, team * 10 + {drawn(2, KEYS)},
+        'route-' || model % 4, 'backend-' || model,
         'vendor-' || model % 5, 'model-number-' || model, 'p', 'openai_chat',
         CASE {drawn(3, 4)} WHEN 0 THEN 'nightly' WHEN 1 THEN 'evaluation' ELSE '' END, outcome, 200,
         CASE WHEN outcome IN ('cached', 'refused') THEN 0 WHEN fate = 50 THEN NULL ELSE cost END,
