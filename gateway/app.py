@@ -317,4 +317,5 @@ def gauges(parts: Parts) -> dict[str, float]:
         "tollway_cache_degraded": float(parts.store.degraded),
         "tollway_limits_degraded": float(parts.pipeline.limits.degraded),
         "tollway_clock_offset_seconds": stats.clock_offset_s,
+        **{f"tollway_token_factor:{family}": mean for family, mean in parts.pipeline.attempts.factors.means().items()},
     }

@@ -28,6 +28,7 @@ from gateway.routing.router import Router
 from providers import tokens
 from providers.dialects import DecodeError
 from providers.errors import BadAnswer, ProviderError, Rejected
+from providers.factors import Factors
 from providers.types import Deadline, Failed, Finished, Frame, Metered, Provider, Target, Usage
 
 CLAMP_LEAST = 16  # tokens of output: fewer are no answer
@@ -48,7 +49,7 @@ class Attempts:
         self.router = router
         self.providers = providers
         self.over_budget_status = over_budget_status
-        self.factors = tokens.Factors()
+        self.factors = Factors()
         self.owned = owned
 
     async def run(self, x: Exchange) -> AsyncGenerator[Frame, None]:
@@ -124,6 +125,12 @@ class Attempts:
         if x.running is attempt and self._runs_over(attempt):
             self._end(x, attempt, "completed", None, CUT)
             yield _cut_off(x)
+        await self._complete(x, attempt)
+
+    async def _complete(self, x: Exchange, attempt: Attempt) -> None:
+        """An attempt came to its end. Where its vendor said nothing of usage, a long exchange is counted off the loop first."""
+        if x.running is attempt and attempt.meter.usage is None:
+            attempt.counted = await tokens.count_long(x.request, attempt.meter.text, attempt.backend.model)
         self._end(x, attempt, "completed", None)
 
     def _take_in(self, x: Exchange, attempt: Attempt, frame: Frame) -> ProviderError | None:
@@ -269,7 +276,7 @@ class Attempts:
         x.running = None
         now = time.monotonic()
         backend = attempt.backend
-        usage = _usage(x, attempt, error)
+        usage = _usage(x, attempt, error, self.factors.expected(backend.model))
         spent = cost(backend.price, usage) if attempt.share is None else attempt.share.leave(now)
         if usage is NOTHING:
             spent = 0
@@ -285,6 +292,8 @@ class Attempts:
             self.accounts.attempt_ended(end)
         elif outcome == "completed":
             attempt.call.ended(now, usage.completion_tokens)
+            if not usage.estimated:
+                self.factors.offer(x.request, backend.model, usage.prompt_tokens)
             self.router.learn_output(x.route.name, usage.completion_tokens // x.request.n)
         else:
             attempt.call.left(now)
@@ -314,22 +323,29 @@ def _cut_off(x: Exchange) -> Frame:
     return Frame(events=[Metered(x.ends[-1].usage), *(Finished("length", choice) for choice in range(x.request.n))])
 
 
-def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None) -> Usage:
-    """What an attempt used: the vendor's word, else what was sent and received, counted here and flagged."""
-    meter = attempt.meter
+def _usage(x: Exchange, attempt: Attempt, error: ProviderError | None, factor: float) -> Usage:
+    """What an attempt used: the vendor's word, else what was sent and received, counted here and flagged.
+
+    factor: our count × this is what the vendor would probably state.
+    """
+    meter, model = attempt.meter, attempt.backend.model
     stated = meter.usage
     if not attempt.dispatched or (error is not None and (error.answered or not error.sent) and stated is None):
         return NOTHING
     if stated is not None and meter.finished:
         return stated
-    received = tokens.count_output(meter.text, meter.pieces, attempt.backend.model)
-    if stated is not None and x.request.inputs and error is not None and error.sent and not error.answered:
-        asked = tokens.count_input_now(x.request, attempt.backend.model)  # cut within one of several calls: all of it may be billed
+    if attempt.counted is not None:
+        asked, received = attempt.counted
+        return Usage(input=round(asked * factor), output=max(meter.pieces, round(received * factor)), estimated=True)
+    received = tokens.count_output(meter.text, meter.pieces, model)
+    received = max(meter.pieces, round(received * factor))
+    if stated is None:
+        return Usage(input=round(tokens.count_input_now(x.request, model) * factor), output=received, estimated=True)
+    if x.request.inputs and error is not None and error.sent and not error.answered:
+        asked = tokens.count_input_now(x.request, model)  # cut within one of several calls: all of it may be billed
         return replace(stated, input=max(stated.input, asked), estimated=True, stated_nanousd=None)
-    if stated is not None:  # cut: the running total is the vendor's, but may lag behind what came
-        missing = received - stated.completion_tokens
-        return stated if missing <= 0 else replace(stated, output=stated.output + missing, estimated=True, stated_nanousd=None)
-    return Usage(input=tokens.count_input_now(x.request, attempt.backend.model), output=received, estimated=True)
+    missing = received - stated.completion_tokens  # cut: the running total is the vendor's, but may lag behind what came
+    return stated if missing <= 0 else replace(stated, output=stated.output + missing, estimated=True, stated_nanousd=None)
 
 
 def _attempt_end(

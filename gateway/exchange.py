@@ -83,7 +83,7 @@ class Meter:
 class Attempt:
     """One call to one backend, from its reservation to its end."""
 
-    __slots__ = ("backend", "call", "dispatched", "meter", "most_tokens", "n", "share", "started", "worst")
+    __slots__ = ("backend", "call", "counted", "dispatched", "meter", "most_tokens", "n", "share", "started", "worst")
 
     def __init__(self, n: int, backend: Backend, worst: int | None, call: Call, share: Share | None = None) -> None:
         self.n = n
@@ -95,6 +95,7 @@ class Attempt:
         self.started = call.began  # monotonic seconds
         self.dispatched = False  # its intent is in the journal and the backend may have been called
         self.meter = Meter()
+        self.counted: tuple[int, int] | None = None  # input and output that were counted off the loop, where no usage came
 
 
 class Exchange:

@@ -57,6 +57,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_cache_degraded": ("gauge", "1 while Redis is out of use.", ()),
     "tollway_limits_degraded": ("gauge", "1 while rate limits are not shared because Redis is out of use.", ()),
     "tollway_clock_offset_seconds": ("gauge", "Database clock minus this machine's.", ()),
+    "tollway_token_factor": ("gauge", "A vendor's own tokens over our count of them, as learnt.", ("family",)),
 }
 
 
@@ -73,6 +74,7 @@ COMBINED: dict[str, Callable[[float, float], float]] = {
     "tollway_cache_degraded": max,
     "tollway_limits_degraded": max,
     "tollway_clock_offset_seconds": lambda a, b: max(a, b, key=abs),
+    "tollway_token_factor": max,
 }
 
 LOG_FIELDS = (
@@ -184,7 +186,7 @@ def setup_logging(level: str, form: str) -> None:
 
 
 class Numbers(msgspec.Struct):
-    """A worker's counters: name -> label values -> number; histograms keep bin counts and a sum."""
+    """A worker's counters: name -> label values -> number; histograms keep bin counts and a sum; a gauge with a label is `NAME:VALUE`."""
 
     counters: dict[str, dict[tuple[str, ...], int]] = {}
     histograms: dict[str, dict[tuple[str, ...], list[float]]] = {}
@@ -217,7 +219,7 @@ class Numbers(msgspec.Struct):
                 known = mine.get(tuple(labels))
                 mine[tuple(labels)] = list(bins) if known is None else [a + b for a, b in zip(known, bins, strict=True)]
         for name, value in other.gauges.items():
-            self.gauges[name] = COMBINED.get(name, _sum)(self.gauges[name], value) if name in self.gauges else value
+            self.gauges[name] = COMBINED.get(name.partition(":")[0], _sum)(self.gauges[name], value) if name in self.gauges else value
 
 
 class Telemetry:
@@ -330,8 +332,17 @@ class _Snapshot(Collector):
                 yield self._counter(name, text, labels)
             elif kind == "histogram":
                 yield self._histogram(name, text, labels)
+            elif labels:
+                yield self._labelled(name, text, labels)
             elif name in self.numbers.gauges:
                 yield GaugeMetricFamily(name, text, value=self.numbers.gauges[name])
+
+    def _labelled(self, name: str, text: str, labels: Iterable[str]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, text, labels=list(labels))
+        for key, value in self.numbers.gauges.items():
+            if key.startswith(name + ":"):
+                family.add_metric([key[len(name) + 1 :]], value)
+        return family
 
     def _counter(self, name: str, text: str, labels: Iterable[str]) -> CounterMetricFamily:
         family = CounterMetricFamily(name, text, labels=list(labels))

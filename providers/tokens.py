@@ -11,9 +11,10 @@ import hashlib
 import math
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from providers.dialects import DIALECTS, DecodeError
 from providers.types import Document, Message, Opaque, Refusal, Request, Text, Thinking, Tool
@@ -32,9 +33,7 @@ PROMPT_TOKENS = 64  # a chat template's fixed text, at most
 MEDIA_TOKENS = 1_000  # of an image, document or clip, expected
 MEDIA_TOKENS_UPPER = 6_000  # stated maximum of one; what a vendor bills above it is flagged
 
-FACTOR_START = 1.5  # our count × this is an upper bound for a family of which nothing is known
-MAX_FACTOR = 4.0
-MAX_FAMILIES = 256
+T = TypeVar("T")
 
 _DATA = Path(__file__).parent / "data" / "tiktoken"
 _FILES = {  # vocabulary -> file (the SHA-1 of its address, as tiktoken's cache has it), SHA-256
@@ -69,6 +68,36 @@ def count_output(text: list[str], pieces: int, model: str = "") -> int:
     return max(pieces, _count_now("".join(text), encoding_name(model)))
 
 
+async def count_long(request: Request, text: list[str], model: str = "") -> tuple[int, int] | None:
+    """(input, output) tokens of an exchange whose vendor stated none, whole and off the event loop.
+
+    None where it is short enough to be counted at once, and where the thread has too much to do: then a sample must serve.
+    """
+    size = sum(len(piece) for piece in text)
+    if max(request.prompt_bytes, size) <= SAMPLE_BYTES or _thread.waiting >= MAX_WAITING:
+        return None
+    name = encoding_name(model)
+    counted, output = await _thread.run(lambda: _count_both(request, text, _load(name)))
+    return (estimate_input(request) if counted is None else counted + request.media * MEDIA_TOKENS), output
+
+
+def count_later(request: Request, model: str, then: Callable[[int], None]) -> bool:
+    """Count a prompt on the thread and say it to `then`, on the event loop; False where the thread is at work: it is not worth waiting."""
+    if _thread.waiting:
+        return False
+    name = encoding_name(model)
+
+    async def count() -> None:
+        counted = await _thread.run(lambda: _count_request(request, _load(name)))
+        if counted is not None:
+            then(counted)
+
+    task = asyncio.create_task(count(), name="token count")
+    _later.add(task)
+    task.add_done_callback(_later.discard)
+    return True
+
+
 async def count_input(request: Request, factor: float, model: str = "") -> int:
     """A tight upper bound of the input tokens: the count × the family's factor, and never above the bound by bytes."""
     upper = input_upper(request)
@@ -79,7 +108,7 @@ async def count_input(request: Request, factor: float, model: str = "") -> int:
     elif _thread.waiting >= MAX_WAITING:
         return upper
     else:
-        counted = await _thread.run(request, name)
+        counted = await _thread.run(lambda: _count_request(request, _load(name)))
     if counted is None:
         return upper
     return min(upper, math.ceil(counted * factor) + request.media * MEDIA_TOKENS_UPPER)
@@ -122,6 +151,10 @@ def _count_request(request: Request, encoding: tiktoken.Encoding) -> int | None:
     except DecodeError:
         return None
     return fixed + sum(_count(piece, encoding) for piece in pieces)
+
+
+def _count_both(request: Request, text: list[str], encoding: tiktoken.Encoding) -> tuple[int | None, int]:
+    return _count_request(request, encoding), _count("".join(text), encoding)
 
 
 def _text_of(request: Request) -> tuple[list[str], int]:
@@ -205,45 +238,13 @@ class _Thread:
             self._asked.add(name)
             self._pool().submit(_load, name)
 
-    async def run(self, request: Request, name: str) -> int | None:
+    async def run(self, count: Callable[[], T]) -> T:
         self.waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool(), lambda: _count_request(request, _load(name)))
+            return await asyncio.get_running_loop().run_in_executor(self._pool(), count)
         finally:
             self.waiting -= 1
 
 
 _thread = _Thread()
-
-
-# ---- factors ----------------------------------------------------------------------------------------------------------------------
-def family(model: str) -> str:
-    """A model's family, for what is learnt of its tokenizer: its name without maker, version and size."""
-    name = model.rpartition("/")[2].lower()
-    letters = name.split(":")[0].replace(".", "-").split("-")[0].rstrip("0123456789")
-    return letters or name
-
-
-class Factors:
-    """Per family: how far a vendor's own count went above ours. Only grows, so that it stays a bound."""
-
-    def __init__(self) -> None:
-        self._upper: dict[str, float] = {"gpt": 1.0, "o": 1.0, "chatgpt": 1.0}
-        self._learnt: dict[str, float] = {}
-
-    def upper(self, model: str) -> float:
-        """Our count × this is the bound for this model's family."""
-        return self._upper.get(family(model), FACTOR_START)
-
-    def learnt(self, model: str) -> float:
-        """What vendors' own counts have shown for this family; 0 where nothing was learnt."""
-        return self._learnt.get(family(model), 0.0)
-
-    def learn(self, model: str, counted: int, stated: int) -> bool:
-        """Take in what a vendor stated for a prompt that we counted; True where the bound had to grow."""
-        if counted < 16 or stated <= counted * self.upper(model):
-            return False  # in a short prompt the template's own text decides
-        if family(model) not in self._upper and len(self._upper) >= MAX_FAMILIES:
-            return False
-        self._upper[family(model)] = self._learnt[family(model)] = min(MAX_FACTOR, stated / counted)
-        return True
+_later: set[asyncio.Task[None]] = set()  # counts that nobody waits for

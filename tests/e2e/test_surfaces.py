@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
         + route("safe vectors", "failing-vectors", "scripted-vectors")
         + route("two models", "vectors", "ada")
         + made("instruct", "openai", "gpt-3.5-turbo-instruct", url)
+        + made("learning", "openai-compatible", "zebra-7b", url)
         + route("uncached vectors", "vectors", more='cache = "never"')
     )
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as one:
@@ -66,6 +68,20 @@ def ask(gateway: Gateway, model: str, path: str = "/v1/chat/completions", **fiel
     body = {"model": model, **({"messages": HELLO} if path == "/v1/chat/completions" else {}), **fields}
     status, raw, headers = gateway.call("POST", path, json.dumps(body).encode(), gateway.keys["alpha"])
     return status, json.loads(raw), headers
+
+
+def row(gateway: Gateway, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The settled row of an answer, once it is there."""
+    found: list[bytes] = []
+
+    def settled() -> bool:
+        status, raw, _ = gateway.get(f"/v1/requests/{headers['x-tollway-request-id']}", gateway.keys["alpha"])
+        found.append(raw)
+        return status == 200
+
+    until_true(settled, "the request's row")
+    read: dict[str, Any] = json.loads(found[-1])
+    return read
 
 
 # ---- what a model takes -------------------------------------------------------------------------------------------------------------
@@ -148,6 +164,34 @@ def test_null_content_and_null_calls_are_taken_and_kept(gateway: Gateway, upstre
     assert upstream.requests[-1].json()["messages"] == turns
 
 
+# ---- usage that nobody states -------------------------------------------------------------------------------------------------------
+def test_a_long_exchange_without_usage_is_counted_whole_and_flagged(gateway: Gateway, upstream: FakeUpstream) -> None:
+    words = "one two three four five six seven eight nine ten "  # ten tokens
+    upstream.play(json_reply(chat_answer(words * 2000, usage=None)))
+    status, _, headers = ask(gateway, "old", messages=[{"role": "user", "content": words * 3000}])
+    settled = row(gateway, headers)
+    assert status == 200 and settled["estimated"]
+    assert settled["usage"]["input_tokens"] == pytest.approx(30_000, rel=0.01)
+    assert settled["usage"]["output_tokens"] == pytest.approx(20_000, rel=0.01)
+
+
+def test_what_vendors_count_is_learnt_and_shown(gateway: Gateway, upstream: FakeUpstream) -> None:
+    """A family that counts twice as much as we do, and says so."""
+    words = "one two three four five six seven eight nine ten "
+    upstream.play(json_reply(chat_answer(usage=(2 * 1007, 3))))
+
+    def shown() -> bool:
+        ask(gateway, "learning", messages=[{"role": "user", "content": words * 100}])
+        found = re.search(rb'tollway_token_factor\{family="zebra"\} ([0-9.]+)', gateway.get("/metrics")[1])
+        return found is not None and float(found[1]) == pytest.approx(2.0, rel=0.01)
+
+    until_true(shown, "the factor in the metrics")
+    upstream.play(json_reply(chat_answer(usage=None)))
+    _, _, headers = ask(gateway, "learning", messages=[{"role": "user", "content": words * 200}])
+    settled = row(gateway, headers)
+    assert settled["estimated"] and settled["usage"]["input_tokens"] == pytest.approx(2 * 2007, rel=0.02)
+
+
 # ---- embeddings ---------------------------------------------------------------------------------------------------------------------
 VECTORS = {"a": [1.0, 0.5], "b": [2.0, 0.25], "c": [3.0, 0.125]}
 TOKENS = {"a": 1, "b": 2, "c": 4}
@@ -164,20 +208,6 @@ def embedded(received: Received, *, order: int = 1, usage: bool = True) -> Seque
 
 def embed(gateway: Gateway, model: str, given: Any, **fields: Any) -> tuple[int, Any, Mapping[str, str]]:
     return ask(gateway, model, "/v1/embeddings", input=given, **fields)
-
-
-def row(gateway: Gateway, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The settled row of an answer, once it is there."""
-    found: list[bytes] = []
-
-    def settled() -> bool:
-        status, raw, _ = gateway.get(f"/v1/requests/{headers['x-tollway-request-id']}", gateway.keys["alpha"])
-        found.append(raw)
-        return status == 200
-
-    until_true(settled, "the request's row")
-    read: dict[str, Any] = json.loads(found[-1])
-    return read
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from providers import tokens
 from providers.dialects import DIALECTS
-from providers.tokens import Factors, count_input, count_input_now, count_output, encoding_name, estimate_input, family, input_upper
+from providers.tokens import count_input, count_input_now, count_long, count_output, encoding_name, estimate_input, input_upper
 from providers.types import Message, Request
+from tests.fixtures.waiting import until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -125,34 +127,32 @@ def test_which_vocabulary(model, name):
     assert encoding_name(model) == name
 
 
-def test_families():
-    assert [family(name) for name in ("gpt-4o", "openai/gpt-5.1", "o3-mini", "Llama-3.1-8B", "qwen2.5:7b", "7")] == [
-        "gpt",
-        "gpt",
-        "o",
-        "llama",
-        "qwen",
-        "7",
-    ]
+async def test_a_long_exchange_is_counted_whole_and_off_the_loop():
+    words = "one two three four five six seven eight nine ten "
+    assert await count_long(asked("short"), ["short"]) is None
+    text = words * 4000
+    found = await count_long(asked(text), [text])
+    assert found is not None
+    assert found[0] == pytest.approx(40_000, rel=0.01) and found[1] == pytest.approx(40_000, rel=0.01)
+    assert found[0] == await count_input(asked(text), 1.0)
 
 
-def test_factors_start_at_their_bounds_and_only_grow():
-    factors = Factors()
-    assert (factors.upper("gpt-4o"), factors.upper("llama-3")) == (1.0, 1.5)
-    assert not factors.learn("llama-3", 100, 140)
-    assert factors.learn("llama-3", 100, 180)
-    assert factors.upper("meta/llama-3.3-70b") == 1.8
-    assert not factors.learn("llama-3", 100, 110)
-    assert factors.upper("llama-3") == 1.8
-    assert not factors.learn("llama-3", 3, 100)  # a template's own text
-    factors.learn("llama-3", 100, 100_000)
-    assert factors.upper("llama-3") == tokens.MAX_FACTOR
+async def test_a_count_for_later_is_told_on_the_loop():
+    told: list[int] = []
+    request = asked("The quick brown fox. " * 100)
+    assert tokens.count_later(request, "m", told.append)
+    await until(lambda: bool(told), "the count")
+    assert told == [count_input_now(request)]
+    assert not tokens._later
 
 
-def test_families_are_bounded():
-    factors = Factors()
-    learnt = [factors.learn("m" + chr(97 + n // 26) + chr(97 + n % 26), 100, 200) for n in range(tokens.MAX_FAMILIES + 50)]
-    assert sum(learnt) <= tokens.MAX_FAMILIES
+async def test_a_count_for_later_does_not_queue():
+    gate = threading.Event()
+    busy = asyncio.create_task(tokens._thread.run(gate.wait))
+    await until(lambda: tokens._thread.waiting == 1, "the thread is at work")
+    assert not tokens.count_later(asked("x"), "m", lambda counted: None)
+    gate.set()
+    await busy
 
 
 def test_a_damaged_vocabulary_is_refused(tmp_path, monkeypatch):
