@@ -16,7 +16,7 @@ from gateway.money.ledger import HOUR_US, WARM_UP
 from gateway.money.presence import GRACE_US
 from providers.types import Usage
 from tests.conftest import Database
-from tests.money.test_closing import CENT, HOUR, MINUTE, close_due, present, share, write
+from tests.money.test_closing import CENT, HOUR, MINUTE, ON_SQLITE, close_due, present, share, write
 
 USD = 1_000_000_000
 
@@ -127,6 +127,7 @@ async def test_it_is_read_from_closed_hours(database: Database) -> None:
     assert await owned(database.engine, backends, Asked(until="2025-11-24")) == []
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("text", ["yesterday", "2025-11-24T17:30:00Z"])
 async def test_an_edge_that_is_no_hour_is_refused(database: Database, text: str) -> None:
     with pytest.raises(InvalidRequest, match="since"):

@@ -24,6 +24,7 @@ from tests.money.test_closing import share, write
 HOUR = 490_000 * HOUR_US
 SECOND = 1_000_000
 RATE = 600_000_000
+ON_SQLITE = pytest.mark.parametrize("storage", ["sqlite"], indirect=True)  # what SQL does here is run on both elsewhere
 
 
 class World:
@@ -70,6 +71,7 @@ async def world(database: Database) -> AsyncIterator[World]:
         await one.session.close()
 
 
+@ON_SQLITE
 async def test_a_span_grows_with_every_beat(world: World) -> None:
     one = world.process()
     for second in (0, 5, 10):
@@ -78,6 +80,7 @@ async def test_a_span_grows_with_every_beat(world: World) -> None:
     assert await world.spans() == [("smol", "present", 0, 10, RATE)]
 
 
+@ON_SQLITE
 async def test_at_rest_it_says_little_and_in_use_what_it_has_in_flight(world: World) -> None:
     one, other = world.process(), world.process()
     machine = one.owned.machine(world.backends["smol"], time.monotonic())
@@ -97,6 +100,7 @@ async def test_at_rest_it_says_little_and_in_use_what_it_has_in_flight(world: Wo
     assert other.owned.machines["smol"].others == 0, "that nothing is in flight any more is said at once"
 
 
+@ON_SQLITE
 async def test_without_such_hardware_nothing_is_written(world: World) -> None:
     del world.backends["smol"]
     one = world.process()
@@ -105,6 +109,7 @@ async def test_without_such_hardware_nothing_is_written(world: World) -> None:
     assert await world.spans() == []
 
 
+@ON_SQLITE
 async def test_a_backend_that_leaves_and_comes_back_has_two_spans(world: World) -> None:
     one = world.process()
     await one.beat()
@@ -117,6 +122,7 @@ async def test_a_backend_that_leaves_and_comes_back_has_two_spans(world: World) 
     assert await world.spans() == [("smol", "present", 0, 0, RATE), ("smol", "present", 200, 200, RATE)]
 
 
+@ON_SQLITE
 async def test_a_new_rate_begins_a_span_and_is_what_shares_are_reckoned_at(world: World) -> None:
     one = world.process()
     await one.beat()
@@ -127,6 +133,7 @@ async def test_a_new_rate_begins_a_span_and_is_what_shares_are_reckoned_at(world
     assert one.owned.machines["smol"].rate == 2 * RATE
 
 
+@ON_SQLITE
 async def test_while_the_machine_does_not_answer_it_warms_up(world: World) -> None:
     one = world.process()
     for second, up in ((0, False), (5, False), (10, True), (15, True), (20, False), (25, True)):
@@ -153,6 +160,7 @@ async def test_each_knows_what_the_others_have_in_flight(world: World) -> None:
     assert one.owned.machines["smol"].others == 0
 
 
+@ON_SQLITE
 async def test_a_local_engine_is_a_machine_of_its_host(world: World) -> None:
     world.backends = {"smol": world.backend("smol", vendor="local")}
     one, other = world.process(), world.process()
@@ -187,6 +195,7 @@ async def test_hours_are_closed_by_whoever_is_there(world: World) -> None:
     assert (await audit(world.database.engine)).broken == []
 
 
+@ON_SQLITE
 async def test_what_was_seen_while_the_database_was_away_is_told_later(world: World) -> None:
     one = world.process()
     await one.beat()
@@ -208,6 +217,7 @@ async def test_what_was_seen_while_the_database_was_away_is_told_later(world: Wo
     assert await world.idle() == [(0, "idle", RATE), (1, "idle", RATE // 60 + 2 * RATE * 59 // 60)]
 
 
+@ON_SQLITE
 async def test_a_database_that_forgot_the_hours_is_told_again(world: World) -> None:
     one = world.process()
     for minute in range(0, 181, 4):
@@ -222,6 +232,7 @@ async def test_a_database_that_forgot_the_hours_is_told_again(world: World) -> N
     assert await world.idle() == [(hour, "idle", RATE) for hour in range(3)]
 
 
+@ON_SQLITE
 async def test_budgets_reserve_at_what_tokens_lately_cost(world: World) -> None:
     one = world.process()
     await one.beat()
