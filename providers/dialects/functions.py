@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import Raw
 
 from providers.dialects.base import DecodeError
 from providers.dialects.rawjson import NULL, copied, decode_any, kept, optional, string, written
-from providers.types import OutputFormat, Reasoning, Tool
+from providers.types import OutputFormat, Reasoning, Tool, ToolChoice
 
 # Thinking tokens that an effort stands for. The other way, a budget is the first effort of WORDS whose tokens hold it, else "high".
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
@@ -45,6 +45,26 @@ def read_format(members: Mapping[str, Raw], path: str) -> OutputFormat:
         raise DecodeError(f"`{path}.schema` is missing: send a JSON schema.", param=path)
     rest = {name: decode_any(members.get(name, NULL)) for name in ("name", "description", "strict")}
     return OutputFormat(schema=schema, **rest)
+
+
+def write_format(wanted: OutputFormat | None, inside: str = "") -> dict[str, Any] | None:
+    """The output format, as OpenAI's languages write it; `inside`: the member that holds the schema and its name. None says nothing."""
+    if wanted is None or wanted.schema is None:
+        return None if wanted is None else {"type": "json_object"}
+    inner = {"name": wanted.name or "answer", "description": wanted.description, "schema": wanted.schema, "strict": wanted.strict}
+    return {"type": "json_schema", **({inside: written(inner)} if inside else written(inner))}
+
+
+def read_choice(raw: Raw, name_of: Callable[[dict[str, Any]], Any]) -> ToolChoice:
+    """A word, or the function that must be called. name_of: where an object has the function's name. Raises DecodeError."""
+    value = decode_any(raw)
+    if value in ("auto", "none", "required", "any"):  # the last is one vendor's word
+        return ToolChoice("required" if value == "any" else value)
+    name = name_of(value) if isinstance(value, dict) and value.get("type", "function") == "function" else None
+    if isinstance(name, str):
+        return ToolChoice("tool", name)
+    message = '`tool_choice` must be "none", "auto", "required" or name a function; other forms pass only to backends of this language.'
+    raise DecodeError(message, param="tool_choice")
 
 
 def effort_of(reasoning: Reasoning, known: tuple[str, ...] = ()) -> str:

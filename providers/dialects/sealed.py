@@ -6,6 +6,14 @@ else. Knows no language.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import MsgspecError, Raw
+
+from providers.dialects.rawjson import decode_any, encode_json
+from providers.errors import Rejected
+
 _MARK = "tollway:"
 
 
@@ -22,3 +30,18 @@ def unseal(text: str | None, kind: str) -> str | None:
 
 def is_sealed(text: str | None) -> bool:
     return text is not None and text.startswith(_MARK)
+
+
+def seal_members(language: str, members: Mapping[str, Raw]) -> str:
+    """What a piece of reasoning has beside its text, in a language that keeps that in members of its own."""
+    return seal(language, encode_json(members).decode())
+
+
+def open_members(text: str, language: str) -> dict[str, Any] | None:
+    """Those members again; None for what another language sealed, or nobody. Raises Rejected for a seal that somebody broke."""
+    own = unseal(text, language)
+    try:
+        return None if own is None else {**decode_any(own)}
+    except (MsgspecError, TypeError):
+        told = "Encrypted reasoning is not as this gateway gave it; send it back unchanged."
+        raise Rejected(told, sent=False, param="messages") from None

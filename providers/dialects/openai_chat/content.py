@@ -9,11 +9,13 @@ this language write it; details in the format of any other vendor stay as they c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
 
+from providers.dialects import openai_parts as parts
 from providers.dialects import rawjson
 from providers.dialects.base import DecodeError
 from providers.dialects.crossing import Carries
@@ -111,31 +113,13 @@ def _refusal(value: Any, cache: Raw | None) -> Part | None:
     return Refusal(value) if isinstance(value, str) and cache is None else None
 
 
-def _texts(value: Any, *allowed: str) -> bool:
-    """Whether it is an object with texts under some of the allowed names and nothing else."""
-    return isinstance(value, dict) and bool(value) and set(value) <= set(allowed) and all(isinstance(text, str) for text in value.values())
-
-
-def _image(value: Any, cache: Raw | None) -> Part | None:
-    if not _texts(value, "url", "detail") or "url" not in value:
-        return None
-    media_type, data = rawjson.data_of(value["url"]) or (None, None)
-    return Image(None if data is not None else value["url"], data, media_type, value.get("detail"), cache)
-
-
-def _audio(value: Any, cache: Raw | None) -> Part | None:
-    known = cache is None and _texts(value, "data", "format") and len(value) == 2
-    return Audio(value["data"], value["format"]) if known else None
-
-
-def _file(value: Any, cache: Raw | None) -> Part | None:
-    if not _texts(value, "file_data", "file_id", "filename"):
-        return None
-    media_type, data = rawjson.data_of(value.get("file_data", "")) or (None, value.get("file_data"))
-    return Document(data, value.get("file_id"), media_type, value.get("filename"), cache)
-
-
-_READ: dict[str, Any] = {"text": _text, "refusal": _refusal, "image_url": _image, "input_audio": _audio, "file": _file}
+_READ: dict[str, Any] = {
+    "text": _text,
+    "refusal": _refusal,
+    "image_url": partial(parts.read_image, url="url"),
+    "input_audio": parts.read_audio,
+    "file": parts.read_file,
+}
 
 
 def decode_tools(raw: Raw) -> tuple[Tool, ...]:
@@ -163,9 +147,9 @@ def _message(message: Message) -> dict[str, Any]:
     members: dict[str, Any] = {"role": message.role, "content": message.content}
     if isinstance(message.content, tuple):
         thoughts = [part for part in message.content if isinstance(part, Thinking | RedactedThinking)]
-        parts = [_write(part) for part in message.content if not isinstance(part, Thinking | RedactedThinking)]
-        lone = len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) == {"type", "text"}
-        members["content"] = parts if not thoughts else parts[0]["text"] if lone else parts or None
+        said = [_write(part) for part in message.content if not isinstance(part, Thinking | RedactedThinking)]
+        lone = len(said) == 1 and isinstance(said[0], dict) and set(said[0]) == {"type", "text"}
+        members["content"] = said if not thoughts else said[0]["text"] if lone else said or None
         members |= details_of(thoughts)
     if message.name is not None:
         members["name"] = message.name
@@ -191,24 +175,12 @@ def _write(part: Part) -> Any:
     return {"type": kind, kind: value} if cache is None else {"type": kind, kind: value, "cache_control": cache}
 
 
-def _write_image(image: Image) -> tuple[str, Any]:
-    url = image.url if image.data is None else rawjson.data_url(image.media_type, image.data)
-    return "image_url", rawjson.written({"url": url, "detail": image.detail})
-
-
-def _write_file(document: Document) -> tuple[str, Any]:
-    data = document.data
-    if data is not None and document.media_type is not None:
-        data = rawjson.data_url(document.media_type, data)
-    return "file", rawjson.written({"filename": document.name, "file_data": data, "file_id": document.file_id})
-
-
 _WRITE: dict[type, Any] = {
     Text: lambda part: ("text", part.text),
     Refusal: lambda part: ("refusal", part.text),
-    Image: _write_image,
-    Audio: lambda part: ("input_audio", {"data": part.data, "format": part.format}),
-    Document: _write_file,
+    Image: lambda part: ("image_url", parts.write_image(part, "url")),
+    Audio: lambda part: ("input_audio", parts.write_audio(part)),
+    Document: lambda part: ("file", parts.write_file(part)),
 }
 
 

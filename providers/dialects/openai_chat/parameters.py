@@ -7,23 +7,17 @@ from typing import Any
 
 from msgspec import Raw
 
-from providers.dialects.base import DecodeError, Quirks
+from providers.dialects.base import Quirks
 from providers.dialects.crossing import Reader, read_parameters, take_over
-from providers.dialects.functions import effort_of, read_format
+from providers.dialects.functions import effort_of, read_choice, read_format, write_format
 from providers.dialects.openai_chat.fields import FIELDS
-from providers.dialects.rawjson import NULL, OBJECT, as_fields, decode_any, decode_object, first_byte, written
+from providers.dialects.rawjson import NULL, OBJECT, as_fields, decode_any, decode_object, first_byte
 from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolChoice
 
 
-def _tool_choice(raw: Raw) -> ToolChoice:
-    value = decode_any(raw)
-    if value in ("auto", "none", "required", "any"):  # the last is one vendor's word
-        return ToolChoice("required" if value == "any" else value)
-    function = value.get("function") if isinstance(value, dict) else None
-    if isinstance(function, dict) and value.get("type", "function") == "function" and isinstance(function.get("name"), str):
-        return ToolChoice("tool", function["name"])
-    message = '`tool_choice` must be "none", "auto", "required" or name a function; other forms pass only to backends of this language.'
-    raise DecodeError(message, param="tool_choice")
+def _function(choice: dict[str, Any]) -> Any:
+    function = choice.get("function")
+    return function.get("name") if isinstance(function, dict) else None
 
 
 def _output_format(raw: Raw) -> OutputFormat | None:
@@ -43,7 +37,7 @@ def _stop(raw: Raw) -> tuple[str, ...]:
 READERS: Mapping[str, tuple[Reader, ...]] = {
     "top_p": (("top_p", decode_any),),
     "stop": (("stop", _stop),),
-    "tool_choice": (("tool_choice", _tool_choice),),
+    "tool_choice": (("tool_choice", lambda raw: read_choice(raw, _function)),),
     "parallel_tool_calls": (("parallel_calls", decode_any),),
     "response_format": (("output_format", _output_format),),
     "reasoning_effort": (("reasoning", lambda raw: Reasoning(effort=decode_any(raw), named="reasoning_effort")),),
@@ -63,7 +57,7 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
     known = FIELDS.keys() - {"store"} if kin else frozenset()
     dropped = take_over(parameters, known)
     found: dict[str, Any] = {name: raw for name, raw in {**parameters.refused, **parameters.dropped}.items() if name in known}
-    choice, wanted, reasoning = parameters.tool_choice, parameters.output_format, parameters.reasoning
+    choice, reasoning = parameters.tool_choice, parameters.reasoning
     found |= {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -74,7 +68,7 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
         "stop": list(parameters.stop) or None,
         "tool_choice": None if choice is None else _write_choice(choice),
         "parallel_tool_calls": parameters.parallel_calls if request.decoded_tools else None,
-        "response_format": None if wanted is None else _write_format(wanted),
+        "response_format": write_format(parameters.output_format, "json_schema"),
     }
     where_taken: dict[str, tuple[str, Any]] = {"top_k": ("top_k", parameters.top_k)}  # our name -> the client's, the value
     if reasoning is not None and reasoning.effort != "none":
@@ -89,10 +83,3 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
 
 def _write_choice(choice: ToolChoice) -> Any:
     return choice.mode if choice.name is None else {"type": "function", "function": {"name": choice.name}}
-
-
-def _write_format(wanted: OutputFormat) -> dict[str, Any]:
-    if wanted.schema is None:
-        return {"type": "json_object"}
-    inner = {"name": wanted.name or "answer", "description": wanted.description, "schema": wanted.schema, "strict": wanted.strict}
-    return {"type": "json_schema", "json_schema": written(inner)}

@@ -77,7 +77,7 @@ class Answer:
     def end(self, response: wire.Response, events: list[Event]) -> None:
         """The whole answer, of which most or nothing was streamed."""
         self.start(response, events)
-        for index, item in enumerate(response.output or ()):
+        for index, item in enumerate((not self._items and response.output) or ()):  # places there need not be those of the stream
             self.item(index, item, events, done=True)
         self._meter.take(response.usage, events)
         status = text(response.status)

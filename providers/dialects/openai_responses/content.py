@@ -8,31 +8,18 @@ one reasoning item become one. Encrypted reasoning is sealed: it goes back to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-from msgspec import MsgspecError, Raw
+from msgspec import Raw
 
 from providers.dialects import openai_parts as parts
+from providers.dialects import rawjson
 from providers.dialects.crossing import Carries
 from providers.dialects.functions import read_tool, write_tool
-from providers.dialects.rawjson import (
-    LIST,
-    NULL,
-    STRING,
-    decode_any,
-    decode_object,
-    decode_objects,
-    decode_raws,
-    encode_json,
-    first_byte,
-    kept,
-    string,
-    typed,
-    written,
-)
-from providers.dialects.sealed import seal, unseal
-from providers.errors import Rejected
+from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json, kept, string, written
+from providers.dialects.sealed import open_members, seal, seal_members, unseal
 from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, RedactedThinking, Refusal, Request, Text, Thinking, Tool
 
 NAME = "openai_responses"
@@ -59,64 +46,61 @@ SIGNATURE, REDACTED = "signature", "redacted"  # what another language's reasoni
 def read_messages(request: Request) -> tuple[Message, ...]:
     said, raw = request.fields.get("instructions", NULL), request.fields["input"]
     system = () if said == NULL else (Message(role="system", content=string(said, "instructions")),)
-    lone = first_byte(raw) == STRING
+    lone = rawjson.first_byte(raw) == rawjson.STRING
     return (*system, *((Message(role="user", content=string(raw, "input")),) if lone else decode_items(raw)))
 
 
-class _Turn:
-    """What the assistant does in a row, until somebody else speaks. said: a text where a message is nothing else."""
-
-    def __init__(self) -> None:
-        self.said: list[str | Part] = []
-        self.calls: list[Call] = []
-        self.extra: dict[str, Raw] = {}
-
-    def message(self) -> tuple[Message, ...]:
-        lone = self.said[0] if len(self.said) == 1 else None
-        typed_parts = tuple([Text(part) if isinstance(part, str) else part for part in self.said])
-        content = lone if isinstance(lone, str) else typed_parts or None
-        return (Message(role="assistant", content=content, calls=tuple(self.calls), extra=self.extra),) if self.said or self.calls else ()
+Item = tuple[str, str, Raw, dict[str, Raw]]  # its place, its type, its bytes, its members
 
 
 def decode_items(raw: Raw) -> tuple[Message, ...]:
     """Raises DecodeError naming the member that is wrong."""
-    found: list[Message] = []
-    turn = _Turn()
-    for position, item in enumerate(decode_raws(raw)):
+    items: list[Item] = []
+    for position, item in enumerate(rawjson.decode_raws(raw)):
         members = decode_object(item)
-        kind = decode_any(members.get("type", NULL)) or "message"
-        if not _done_by_assistant(turn, kind, item, members, f"input[{position}]"):
-            found += [*turn.message(), _others(kind, item, members, f"input[{position}]")]
-            turn = _Turn()
-    return (*found, *turn.message())
+        items.append((f"input[{position}]", decode_any(members.get("type", NULL)) or "message", item, members))
+    found: list[Message] = []
+    for own, row in groupby(items, _is_assistants):
+        in_row = list(row)
+        found += _turn(in_row) if own else [_other(*item) for item in in_row]
+    return tuple(found)
 
 
-def _done_by_assistant(turn: _Turn, kind: str, item: Raw, members: Mapping[str, Raw], path: str) -> bool:
-    """Add an item to the turn; False where it is somebody else's."""
-    if kind == "message" and decode_any(members.get("role", NULL)) == "assistant":
-        content = _content(members.get("content", NULL), f"{path}.content")
-        turn.said += [content] if isinstance(content, str) else content
-        turn.extra |= kept(members, _NOT_KEPT)
-    elif kind == "function_call" and set(members) <= _CALL:
-        call_id, name, arguments = [string(members.get(name, NULL), f"{path}.{name}") for name in ("call_id", "name", "arguments")]
-        turn.calls.append(Call(call_id, name, arguments))
-    elif kind == "reasoning":
-        turn.said += _thinking(members)
-    elif kind == "message" or kind.endswith(("_output", "_response")):
-        return False
-    else:
-        turn.said.append(Opaque(NAME, kind, item.copy()))
-    return True
+def _is_assistants(item: Item) -> bool:
+    _, kind, _, members = item
+    return decode_any(members["role"]) == "assistant" if kind == "message" else not kind.endswith(("_output", "_response"))
 
 
-def _others(kind: str, item: Raw, members: Mapping[str, Raw], path: str) -> Message:
+def _turn(items: Iterable[Item]) -> list[Message]:
+    """What the assistant did in a row."""
+    said: list[str | Part] = []  # a text where a message is nothing else
+    calls: list[Call] = []
+    extra: dict[str, Raw] = {}
+    for path, kind, raw, members in items:
+        if kind == "message":
+            content = _content(members.get("content", NULL), f"{path}.content")
+            said += [content] if isinstance(content, str) else content
+            extra |= kept(members, _NOT_KEPT)
+        elif kind == "function_call" and set(members) <= _CALL:
+            call_id, name, arguments = [string(members.get(name, NULL), f"{path}.{name}") for name in ("call_id", "name", "arguments")]
+            calls.append(Call(call_id, name, arguments))
+        elif kind == "reasoning":
+            said += _thinking(members)
+        else:
+            said.append(Opaque(NAME, kind, raw.copy()))
+    parted = tuple([Text(part) if isinstance(part, str) else part for part in said]) or None
+    whole = said[0] if len(said) == 1 and isinstance(said[0], str) else parted
+    return [Message(role="assistant", content=whole, calls=tuple(calls), extra=extra)] if said or calls else []
+
+
+def _other(path: str, kind: str, raw: Raw, members: dict[str, Raw]) -> Message:
     if kind == "message":
         content = _content(members.get("content", NULL), f"{path}.content")
         return Message(role=decode_any(members["role"]), content=content, extra=kept(members, _NOT_KEPT))
     if kind == "function_call_output":
         output = _content(members.get("output", NULL), f"{path}.output")
         return Message(role="tool", content=output, call_id=string(members.get("call_id", NULL), f"{path}.call_id"))
-    return Message(role="user", content=(Opaque(NAME, kind, item.copy()),))
+    return Message(role="user", content=(Opaque(NAME, kind, raw.copy()),))
 
 
 def _thinking(members: Mapping[str, Raw]) -> list[Part]:
@@ -139,19 +123,19 @@ def sealed_of(members: Mapping[str, Raw], has_text: bool) -> tuple[str | None, s
         return None, None
     signature, redacted = unseal(encrypted, SIGNATURE), unseal(encrypted, REDACTED)
     if signature is None and redacted is None:
-        own = seal(NAME, encode_json(kept(members, _NOT_KEPT)).decode())
+        own = seal_members(NAME, kept(members, _NOT_KEPT))
         signature, redacted = (own, None) if has_text else (None, own)
     return signature, redacted
 
 
 def _content(raw: Raw, path: str) -> str | tuple[Part, ...]:
-    if first_byte(raw) != LIST:
+    if rawjson.first_byte(raw) != rawjson.LIST:
         return "" if raw == NULL else string(raw, path)
-    return tuple([_part(part, f"{path}[{position}]") for position, part in enumerate(decode_raws(raw))])
+    return tuple([_part(part, f"{path}[{position}]") for position, part in enumerate(rawjson.decode_raws(raw))])
 
 
 def _part(raw: Raw, path: str) -> Part:
-    said = written(typed(raw, path))
+    said = written(rawjson.typed(raw, path))
     kind, mark = said.pop("type"), said.pop("prompt_cache_breakpoint", None)
     cache = _EPHEMERAL if mark == _BREAKPOINT else None
     known = _READ[kind](said, cache) if kind in _READ and (mark is None or cache is not None) else None
@@ -179,7 +163,7 @@ _READ: dict[str, Any] = {
 
 def read_tools(request: Request) -> tuple[Tool, ...]:
     raw = request.fields.get("tools", NULL)
-    found = enumerate([] if raw == NULL else decode_objects(raw))
+    found = enumerate([] if raw == NULL else rawjson.decode_objects(raw))
     own = [(f"tools[{n}]", members) for n, members in found if decode_any(members.get("type", NULL)) in (None, "function")]
     return tuple([read_tool(members, path, "parameters", None, ("type",)) for path, members in own])
 
@@ -209,8 +193,12 @@ def _items(message: Message) -> list[Any]:
             items.append({**head, "content": pieces, **message.extra})
         else:
             pieces.append(_write(part, kind))
-    calls = [{"call_id": call.id, "name": call.name, "arguments": call.arguments or "{}"} for call in message.calls]
-    return items + [{"type": "function_call", **call} for call in calls]
+    return items + [_write_call(call) for call in message.calls]
+
+
+def _write_call(call: Call) -> dict[str, Any]:
+    arguments = "{}" if rawjson.says_nothing(call.arguments) else call.arguments
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
 
 
 def _alone(part: Part) -> Any:
@@ -219,28 +207,18 @@ def _alone(part: Part) -> Any:
         return None if part.type.startswith(("input_", "output_", "refusal")) else part.raw
     if isinstance(part, RedactedThinking):
         return {"type": "reasoning", "summary": [], **opened(part.data, REDACTED)}
-    if isinstance(part, Thinking) and part.signature is None:
+    if not isinstance(part, Thinking):
+        return None
+    if part.signature is None:
         return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": part.text}]}
-    if isinstance(part, Thinking):
-        summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-        return {"type": "reasoning", "summary": summary, **opened(part.signature, SIGNATURE)}
-    return None
+    summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+    return {"type": "reasoning", "summary": summary, **opened(part.signature, SIGNATURE)}
 
 
-def opened(sealed: str | None, kind: str) -> dict[str, Any]:
-    """What a reasoning item has beside its text: this language's own members again, or another's reasoning sealed as `kind`.
-
-    Raises Rejected for a seal that somebody broke.
-    """
-    own = unseal(sealed, NAME)
-    if own is None:
-        return {} if sealed is None else {"encrypted_content": seal(kind, sealed)}
-    try:
-        return {**decode_any(own)}
-    except (MsgspecError, TypeError):
-        raise Rejected(
-            "Encrypted reasoning is not as this gateway gave it; send it back unchanged.", sent=False, param="messages"
-        ) from None
+def opened(sealed: str, kind: str) -> dict[str, Any]:
+    """What a reasoning item has beside its text: this language's own members again, or another's reasoning sealed as `kind`."""
+    own = open_members(sealed, NAME)
+    return {"encrypted_content": seal(kind, sealed)} if own is None else own
 
 
 def _write(part: Part, text: str) -> Any:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
 
-from providers.dialects.base import DecodeError, Quirks
+from providers.dialects.base import Quirks
 from providers.dialects.crossing import Reader, read_parameters, take_over
-from providers.dialects.functions import effort_of, read_format
+from providers.dialects.functions import effort_of, read_choice, read_format, write_format
 from providers.dialects.openai_responses.fields import ENCRYPTED, FIELDS, LOGPROBS
 from providers.dialects.quirks import unsupported
 from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object, written
-from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolChoice
+from providers.types import OutputFormat, Parameters, Reasoning, Request
 
 _TRUE = Raw(b"true")
-
-
-def _tool_choice(raw: Raw) -> ToolChoice:
-    value = decode_any(raw)
-    if value in ("auto", "none", "required"):
-        return ToolChoice(value)
-    if isinstance(value, dict) and value.get("type") == "function" and isinstance(value.get("name"), str):
-        return ToolChoice("tool", value["name"])
-    message = '`tool_choice` must be "none", "auto", "required" or name a function; other forms pass only to backends of this language.'
-    raise DecodeError(message, param="tool_choice")
 
 
 def _output_format(raw: Raw) -> OutputFormat | None:
@@ -45,7 +34,7 @@ def _reasoning(raw: Raw) -> Reasoning | None:
 
 READERS: Mapping[str, tuple[Reader, ...]] = {
     "top_p": (("top_p", decode_any),),
-    "tool_choice": (("tool_choice", _tool_choice),),
+    "tool_choice": (("tool_choice", lambda raw: read_choice(raw, lambda choice: choice.get("name"))),),
     "parallel_tool_calls": (("parallel_calls", decode_any),),
     "text": (("output_format", _output_format),),
     "reasoning": (("reasoning", _reasoning),),
@@ -79,7 +68,7 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
     choice, reasoning, takes = parameters.tool_choice, parameters.reasoning, quirks.takes
     asked = None if reasoning is None or reasoning.effort == "none" else {"effort": effort_of(reasoning, quirks.efforts)}
     include = [ENCRYPTED] * ("reasoning_effort" in takes) + [LOGPROBS] * (kept.pop("logprobs", NULL) == _TRUE)
-    text = {"format": _write_format(parameters.output_format), "verbosity": kept.pop("verbosity", None)}
+    text = written({"format": write_format(parameters.output_format), "verbosity": kept.pop("verbosity", None)})
     found = kept | {
         "max_output_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -88,7 +77,7 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
         "stream": request.stream or None,
         "tool_choice": None if choice is None else choice.mode if choice.name is None else {"type": "function", "name": choice.name},
         "parallel_tool_calls": parameters.parallel_calls if request.decoded_tools else None,
-        "text": written(text) or None,
+        "text": text or None,
         "include": include or None,
     }
     named = "reasoning" if reasoning is None else reasoning.named
@@ -98,10 +87,3 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
         elif value is not None:
             dropped.append(told)
     return as_fields(found), dropped
-
-
-def _write_format(wanted: OutputFormat | None) -> dict[str, Any] | None:
-    if wanted is None or wanted.schema is None:
-        return None if wanted is None else {"type": "json_object"}
-    inner = {"name": wanted.name or "answer", "description": wanted.description, "schema": wanted.schema, "strict": wanted.strict}
-    return {"type": "json_schema", **written(inner)}

@@ -54,6 +54,8 @@ def _look_at_items(seen: look.Look, raw: Raw) -> None:
         if kind == "item_reference":
             message = f"`{path}` refers to an item by its id, but this gateway keeps no state: send the item itself."
             raise DecodeError(message, param=path, code="unsupported_parameter")
+        if kind == "message" and item.role is None:
+            raise DecodeError(f"`{path}.role` is missing: say whose message this is.", param=f"{path}.role")
         place = _WITH_PARTS.get(kind)
         if place is None:
             seen.unknown.append(f"{path}.type={kind[:40]}")

@@ -56,26 +56,19 @@ decode_item = msgspec.json.Decoder(Item).decode
 REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}  # why an answer is incomplete
 FINISH = {wire: reason for reason, wire in REASONS.items()}
 
+_INPUT, _OUTPUT = "input_tokens_details.", "output_tokens_details."
+_COUNTS = ("input_tokens", "output_tokens", "total_tokens", _INPUT + "cached_tokens", _INPUT + "cache_write_tokens")
 NESTING = Nesting(
     prompt="input_tokens",
     completion="output_tokens",
     total="total_tokens",
-    cache_read=("input_tokens_details.cached_tokens",),
-    cache_write=("input_tokens_details.cache_write_tokens",),
-    cache_write_5m="input_tokens_details.cache_write_tokens_details.ttl_30m_tokens",
-    cache_write_1h=("input_tokens_details.cache_write_tokens_details.ttl_12h_tokens",),
-    input_audio="input_tokens_details.audio_tokens",
-    reasoning=("output_tokens_details.reasoning_tokens",),
-    output_audio="output_tokens_details.audio_tokens",
-    zeros=frozenset(
-        {
-            "input_tokens",
-            "output_tokens",
-            "total_tokens",
-            "input_tokens_details.cached_tokens",
-            "input_tokens_details.cache_write_tokens",
-            "output_tokens_details.reasoning_tokens",
-        }
-    ),
+    cache_read=(_INPUT + "cached_tokens",),
+    cache_write=(_INPUT + "cache_write_tokens",),
+    cache_write_5m=_INPUT + "cache_write_tokens_details.ttl_30m_tokens",
+    cache_write_1h=(_INPUT + "cache_write_tokens_details.ttl_12h_tokens",),
+    input_audio=_INPUT + "audio_tokens",
+    reasoning=(_OUTPUT + "reasoning_tokens",),
+    output_audio=_OUTPUT + "audio_tokens",
+    zeros=frozenset({*_COUNTS, _OUTPUT + "reasoning_tokens"}),
 )
 usage_to_wire = partial(to_wire, nesting=NESTING)

@@ -26,6 +26,7 @@ def asked(**members: Any) -> Any:
         ({"input": 7}, "input"),
         ({"input": [7]}, "input"),
         ({"input": [{"role": "king", "content": "x"}]}, "input"),
+        ({"input": [{"type": "message", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": 7}]}, "input[0].content"),
         ({"input": [{"role": "user", "content": None}]}, "input[0].content"),
         ({"input": [{"role": "user", "content": ["x"]}]}, "input[0].content"),
