@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from msgspec import structs
 from sqlalchemy import text
 
 from gateway.alerting import Alerting
@@ -102,10 +103,11 @@ async def test_two_workers_and_a_restart_tell_each_once(database: Database) -> N
 async def test_what_was_queued_outlives_the_worker(database: Database) -> None:
     counts = Counts()
     await window(database.engine, 85 * USD)
-    async with worker(database, "http://127.0.0.1:1", counts) as one:
+    patient = structs.replace(QUICK, attempts=30)  # more than one round can use up
+    async with worker(database, "http://127.0.0.1:1", counts, patient) as one:
         await one.look()
         await one.deliver()
-    async with FakeUpstream(body_reply(b"")) as receiver, worker(database, receiver.url, counts) as other:
+    async with FakeUpstream(body_reply(b"")) as receiver, worker(database, receiver.url, counts, patient) as other:
         await deliver_until(lambda: bool(receiver.requests), other)
         assert genuine(receiver.requests[0])
 
