@@ -307,8 +307,9 @@ def gauges(parts: Parts) -> dict[str, float]:
     stats = parts.accounts.stats()
     return {
         "tollway_in_flight": float(len(parts.pipeline.in_flight)),
-        "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded),
+        "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded and not stats.journal_broken),
         "tollway_journal_bytes": float(stats.journal_bytes),
+        "tollway_journal_age_seconds": stats.journal_age_s,
         "tollway_ledger_queue_rows": float(stats.queued),
         "tollway_ledger_lag_seconds": stats.lag_s,
         "tollway_ledger_quarantined_rows": float(stats.quarantined),

@@ -45,6 +45,9 @@ class Parts:
             reasons.append("draining")
         if not self.snapshot.loaded:
             reasons.append(await self._database_problem())
+        broken = self.accounts.stats().journal_broken
+        if broken:
+            reasons.append(f"The journal takes no more requests: {broken}.")
         backends = {}
         for name, provider in self.providers.items():
             if provider.dialect == "local":

@@ -49,6 +49,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_in_flight": ("gauge", "Requests being served.", ()),
     "tollway_ready": ("gauge", "1 when this gateway takes requests.", ()),
     "tollway_journal_bytes": ("gauge", "Size of the journals on disk.", ()),
+    "tollway_journal_age_seconds": ("gauge", "Age of the oldest request in a journal that SQL does not have, running ones included.", ()),
     "tollway_ledger_queue_rows": ("gauge", "Settled requests not yet in SQL.", ()),
     "tollway_ledger_lag_seconds": ("gauge", "Age of the oldest settled request not yet in SQL.", ()),
     "tollway_ledger_quarantined_rows": ("gauge", "Settled requests that the database refused, kept in a file.", ()),
@@ -68,6 +69,7 @@ def _sum(a: float, b: float) -> float:
 # how the workers' values of a gauge become one; all others are added up
 COMBINED: dict[str, Callable[[float, float], float]] = {
     "tollway_ready": min,
+    "tollway_journal_age_seconds": max,
     "tollway_ledger_lag_seconds": max,
     "tollway_ledger_quarantined_rows": max,
     "tollway_snapshot_age_seconds": max,

@@ -38,9 +38,10 @@ __all__ = ["Accounts", "AccountsStats", "BudgetRow", "Hold", "Refusal", "Scope"]
 
 
 class AccountsStats(Struct, frozen=True, kw_only=True):
-    """Gauges of one process. lag_s: age of the oldest row that SQL has not confirmed."""
+    """Gauges of one process. lag_s: age of the oldest row that SQL has not confirmed; journal_age_s: running requests included."""
 
     journal_bytes: int
+    journal_age_s: float
     journal_open: int
     journal_broken: str
     queued: int
@@ -252,6 +253,7 @@ class Accounts:
         windows = syncer.budgets.windows.values()
         return AccountsStats(
             journal_bytes=syncer.journal.size_bytes,
+            journal_age_s=max(syncer.age_us(), syncer.journal.oldest_open_us(self.now_us())) / 1_000_000,
             journal_open=syncer.journal.open_requests,
             journal_broken=syncer.journal.broken,
             queued=len(syncer.queue),

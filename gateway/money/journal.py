@@ -189,6 +189,11 @@ class Journal:
     def open_requests(self) -> int:
         return len(self._open)
 
+    def oldest_open_us(self, now_us: int) -> int:
+        """The age of the request that has run for longest; 0 when none runs. A UUIDv7 begins with its milliseconds."""
+        oldest = next(iter(self._open), None)
+        return 0 if oldest is None else max(0, now_us - (oldest.int >> 80) * 1000)
+
     @property
     def size_bytes(self) -> int:
         return (len(self._segments) + self._spare) * self.settings.segment_bytes

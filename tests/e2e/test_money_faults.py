@@ -75,7 +75,7 @@ def until(true: Callable[[], Any], within_s: float = 15.0) -> Any:
     end = time.monotonic() + within_s
     while not (found := true()):
         assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)
+        time.sleep(0.1)
     return found
 
 
