@@ -38,7 +38,7 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
         + "".join(route(name, name, more="max_attempts = 1") for name in ("basic", "flat", "gone", "claude"))
     )
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as made:
-        for team, usd in (("alpha", "1000"), ("g26", "1.00"), ("cut", "1.00"), ("over", "1.00"), ("poor", "0.000001")):
+        for team, usd in (("alpha", "1000"), ("g26", "1.00"), ("cut", "1.00"), ("over", "1.00"), ("poor", "0.000001"), ("g02", "0.299")):
             made.key(team)
             made.budget(usd, team=team)
         counted(made, upstream)
@@ -106,6 +106,14 @@ def window(gateway: Gateway, team: str) -> dict[str, Any]:
         " WHERE b.scope_kind = 'team' AND t.name = :team",
         team=team,
     )[0]
+
+
+def test_g02_without_max_tokens_the_models_own_maximum_is_reserved(gateway: Gateway, upstream: FakeUpstream) -> None:
+    """0.30 of 0.299; what the client names is reserved instead."""
+    status, told = ask(gateway, "flat", "g02")
+    assert status == 402 and b"0.300000000" in told
+    assert upstream.requests == []
+    assert ask(gateway, "flat", "g02", max_tokens=29_000)[0] == 200
 
 
 def test_g10_who_leaves_pays_for_what_was_generated(gateway: Gateway, upstream: FakeUpstream) -> None:

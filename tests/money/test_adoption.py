@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec import structs
 from sqlalchemy import text
 
 from gateway.db.session import Away, Transaction, open_session
@@ -44,13 +45,14 @@ class Dead:
         register: bool = True,
         flush: int = 0,
         spoil: Callable[[int, UsageRecord], UsageRecord] = lambda _, record: record,
+        money: Money = MONEY,
     ) -> None:
         sql = self.session.dialect
         row = await add_budget(self.database.engine, limit=5000, scope_kind="team")
         window = await self.session.run(sync.make_window(sql, row.id, 0, None))
         assert window is not None
         self.window = window
-        journal = Journal(self.root, self.process, MONEY)
+        journal = Journal(self.root, self.process, money)
         if register:
             await self.session.run(sync.register(sql, self.process, "host", "boot", str(journal.directory)))
             asks = (Ask(window_id=window, want=1000),)
@@ -160,6 +162,15 @@ async def test_after_a_reboot_the_rest_of_the_lease_is_booked_not_released(dead:
     found.assert_sound()
     assert (found.spent[dead.window], found.leased) == (1000, 0)
     assert found.adjusted[dead.window] == 1000 - 5 * 7 - 60
+
+
+async def test_after_a_reboot_a_journal_on_the_disk_explains_everything(dead: Dead, database: Database) -> None:
+    """fsync = "power": what it does not tell was never sent, so the rest of the lease is free again."""
+    await dead.live_and_die(5, 1, money=structs.replace(MONEY, fsync="power"))
+    assert await dead.adopter(boot="another boot").adopt(dead.directory)
+    found = await books(database.engine)
+    found.assert_sound()
+    assert (found.spent[dead.window], found.leased, found.adjustments) == (5 * 7 + 60, 0, 0)
 
 
 async def test_a_damaged_journal_keeps_its_leases(dead: Dead, database: Database) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -224,3 +224,15 @@ async def test_power_mode_dispatches_nothing_that_is_not_on_the_disk(tmp_path: P
 def test_the_file_system_is_named(tmp_path: Path) -> None:
     assert journal_fs(tmp_path / "not" / "yet") in ("local", "memory")
     assert journal_fs(Path("/dev/shm")) == "memory"
+
+
+def test_the_oldest_request_that_runs_is_told(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    assert journal.oldest_open_us(10) == 0
+    first, second = (UUID(int=ms << 80 | 0x7000 << 64 | ms) for ms in (1_000, 5_000))
+    for request_id in (first, second):
+        journal.intent(intent_of(request_id, 1, None, 1))
+    assert journal.oldest_open_us(9_000_000) == 8_000_000
+    journal.settlement(record_of(first, 1, None, 1))
+    assert journal.oldest_open_us(9_000_000) == 4_000_000
+    journal.close(remove=True)

@@ -137,3 +137,43 @@ async def test_an_answer_that_took_long_says_nothing_about_the_clock(desk: Desk)
     assert syncer.offset_us == 0
     syncer._learn_clock(now + 8_000_000, now, now + 10_000)
     assert 900_000 < syncer.offset_us < 1_000_000
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["before", "after"])
+async def test_g11_a_flush_that_is_cancelled_neither_drops_nor_doubles(desk: Desk, database: Database, written: bool) -> None:
+    """Cut off while its write is pending, or done and unanswered: the row stays queued and is there once."""
+    syncer = desk.syncer
+    syncer.budgets.set_rows([await add_budget(database.engine, limit=100 * CENT)])
+    waiter = syncer.waiters.join(syncer.budgets.lane(SCOPE, syncer.now_us()), 10 * CENT, syncer.now_us())
+    syncer.wake()
+    hold = await asyncio.wait_for(waiter.future, 5)
+    assert isinstance(hold, Hold)
+    pending = asyncio.Event()
+
+    async def hangs(transaction: Transaction[object], *, reads: bool = False) -> object:
+        if reads:
+            return await desk.real(transaction, reads=reads)
+        if written:
+            await desk.real(transaction)
+        else:
+            transaction.close()
+        pending.set()
+        await asyncio.Event().wait()
+        return None
+
+    desk.session.run = hangs  # type: ignore[method-assign, assignment]
+    record = record_of(syncer.process_id, syncer.now_us(), hold, 4 * CENT)
+    place = syncer.journal.settlement(record)
+    syncer.budgets.settle(hold, 4 * CENT)
+    syncer.queue.put(record, place, syncer.now_us())
+    syncer.wake()
+    await asyncio.wait_for(pending.wait(), 30)
+    desk.task.cancel()
+    await asyncio.wait({desk.task})
+    assert len(syncer.queue) == 1
+    desk.session.run = desk.run  # type: ignore[method-assign, assignment]
+    desk.task = asyncio.create_task(syncer.run())
+    await desk.finish()
+    found = await books(database.engine)
+    found.assert_sound()
+    assert (found.rows, found.spent[1], found.leased) == (1, 4 * CENT, 0)
