@@ -6,11 +6,12 @@ delivered by one at a time; money/alerts.py keeps what is due through restarts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.money.alerts import Alert, claim, find, finish
@@ -38,10 +39,33 @@ class Alerting:
         self._webhook = webhook
         self._refused = refused
         self._count = count
+        self._pending: set[int] = set()  # windows with refused requests that were not looked at yet
+        self._away = False
 
     async def look(self) -> None:
-        """Say what was crossed since anybody looked."""
-        for alert in await find(self._engine, self._refused(), deliver=self._webhook is not None):
+        """Say what was crossed since anybody looked. While the database is away that waits."""
+        await self._unless_away(self._look)
+
+    async def deliver(self) -> None:
+        """Send what is due, a few at most."""
+        if self._webhook is not None:
+            await self._unless_away(self._deliver_due)
+
+    async def _unless_away(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            if not self._away:
+                log.warning("alerts wait: the database does not answer", error=str(error).partition("\n")[0])
+            self._away = True
+        else:
+            self._away = False
+
+    async def _look(self) -> None:
+        self._pending.update(self._refused())
+        found = await find(self._engine, self._pending, deliver=self._webhook is not None)
+        self._pending.clear()
+        for alert in found:
             self._count("tollway_budget_alerts_total", (alert.scope_kind, str(alert.percent)))
             log.warning(
                 "budget alert",
@@ -55,10 +79,8 @@ class Alerting:
                 resets_at=_instant(alert.ends_us),
             )
 
-    async def deliver(self) -> None:
-        """Send what is due, a few at most."""
-        if self._webhook is None:
-            return
+    async def _deliver_due(self) -> None:
+        assert self._webhook is not None
         for _ in range(AT_ONCE):
             alert = await claim(self._engine, int((self._settings.timeout_s + HOLD_EXTRA_S) * 1_000_000))
             if alert is None:

@@ -9,13 +9,14 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from msgspec import structs
 from sqlalchemy import text
 
 from gateway.alerting import Alerting
 from gateway.db.engine import make_engine
-from gateway.settings import AlertSettings
+from gateway.settings import AlertSettings, Storage
 from gateway.webhook import Webhook
 from tests.conftest import Database
 from tests.fakes.upstream import FakeUpstream, Received, body_reply, hang
@@ -151,3 +152,23 @@ async def test_refused_requests_are_told_too_and_without_a_webhook_it_is_the_log
         await one.look()
         await one.deliver()
     assert counts == {("tollway_budget_alerts_total", "team", "100"): 1}
+
+
+async def test_while_the_database_is_away_it_waits(database: Database, tmp_path: Path) -> None:
+    """No fault of ours, and what was refused meanwhile is told afterwards."""
+    counts = Counts()
+    _, number = await window(database.engine, 30 * USD)
+    refused = [{number}]
+    nowhere = make_engine(Storage(state_dir=str(tmp_path), database_url="postgresql+asyncpg://nobody@127.0.0.1:1/nothing"))
+    async with (
+        FakeUpstream() as receiver,
+        worker(database, receiver.url, counts, refused=lambda: refused.pop() if refused else set()) as one,
+    ):
+        there, one._engine = one._engine, nowhere
+        await one.look()
+        await one.deliver()
+        one._engine = there
+        await one.look()
+        await one.deliver()
+        assert len(receiver.requests) == 1 and json.loads(receiver.requests[0].body)["reason"] == "refused"
+    await nowhere.dispose()
