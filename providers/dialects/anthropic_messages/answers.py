@@ -7,44 +7,29 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from providers.dialects.anthropic_messages import wire
 from providers.dialects.anthropic_messages.content import NAME
 from providers.dialects.base import UNREADABLE
+from providers.dialects.blocks import OpenBlocks
 from providers.dialects.error_bodies import stated_error
-from providers.dialects.rawjson import decode_any, encode_json, text
+from providers.dialects.rawjson import decode_any, text
 from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader, plain_event
 from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, Cut
 from providers.sse import Event as BlockEvent
-from providers.types import Event, Extra, Finished, Frame, ReasoningDelta, Started, TextDelta, ToolCallDelta
-
-
-class _Open:
-    """A content block that has begun. call: our index of a tool call, None for other kinds. pieces: of its input, while it matters."""
-
-    __slots__ = ("call", "filled", "kind", "pieces", "raw")
-
-    def __init__(self, kind: str, raw: bytes) -> None:
-        self.kind = kind
-        self.raw = raw
-        self.call: int | None = None
-        self.filled = False
-        self.pieces: list[str] = []
+from providers.types import Event, Extra, Finished, Frame, ReasoningDelta, Started, TextDelta
 
 
 class Answer:
     """Turns wire events into ours; the state of one answer."""
 
-    __slots__ = ("_calls", "_meter", "_open", "carried", "finished")
+    __slots__ = ("_blocks", "carried", "finished", "meter")
 
     def __init__(self) -> None:
         self.carried = False  # an event that carries something was given away
         self.finished = False
-        self._open: dict[int, _Open] = {}
-        self._calls = 0
-        self._meter = Meter(wire.NESTING)
+        self._blocks = OpenBlocks()
+        self.meter = Meter(wire.NESTING)
 
     def take(self, event: wire.StreamEvent, events: list[Event]) -> None:
         """Append the events of one wire event."""
@@ -60,14 +45,11 @@ class Answer:
         elif kind == "message_delta":
             if event.delta is not None and event.delta.stop_reason:
                 self.finish(event.delta.stop_reason, event.delta.stop_sequence, events)
-            self.meter(event.usage, events)
+            self.meter.take(event.usage, events)
 
     def start(self, message: wire.Message, events: list[Event]) -> None:
         events.append(Started(text(message.id), text(message.model)))
-        self.meter(message.usage, events)
-
-    def meter(self, usage: Any, events: list[Event]) -> None:
-        self._meter.take(usage, events)
+        self.meter.take(message.usage, events)
 
     def finish(self, reason: Any, sequence: Any, events: list[Event]) -> None:
         if not self.finished:
@@ -77,7 +59,7 @@ class Answer:
     def open(self, index: int, raw: bytes, events: list[Event]) -> None:
         """A block begins, in a whole answer with all that it has."""
         block = wire.decode_block(raw)
-        state = self._open[index] = _Open(block.type, raw)
+        state = self._blocks.begin(index, block.type, raw)
         before = len(events)
         if block.type == "text":
             self._say(text(block.text), events)
@@ -88,10 +70,7 @@ class Answer:
         elif block.type == "redacted_thinking":
             events.append(ReasoningDelta(redacted=text(block.data)))
         elif block.type == "tool_use":
-            state.call, given = self._calls, bytes(block.input)
-            self._calls += 1
-            state.filled = given not in (b"", b"null", b"{}")
-            events.append(ToolCallDelta(state.call, given.decode() if state.filled else "", text(block.id), text(block.name)))
+            self._blocks.call(state, text(block.id), text(block.name), bytes(block.input), events)
         self.carried = self.carried or len(events) > before
 
     def _say(self, text: str, events: list[Event]) -> None:
@@ -104,7 +83,7 @@ class Answer:
         if kind == "text_delta":
             self._say(text(delta.text), events)
         elif kind == "input_json_delta":
-            self._input(self._open.get(index), text(delta.partial_json), events)
+            self._blocks.argument(index, text(delta.partial_json), events)
         elif kind == "thinking_delta" and delta.thinking:
             events.append(ReasoningDelta(text(delta.thinking)))
         elif kind == "signature_delta" and delta.signature:
@@ -113,35 +92,12 @@ class Answer:
             events.append(Extra(NAME, "citation", bytes(delta.citation).decode()))
         self.carried = self.carried or len(events) > before
 
-    def _input(self, state: _Open | None, piece: str, events: list[Event]) -> None:
-        if state is None or not piece:
-            return
-        if state.call is None:
-            state.pieces.append(piece)
-        else:
-            state.filled = state.filled or bool(piece.strip())
-            events.append(ToolCallDelta(state.call, piece))
-
     def close(self, index: int, events: list[Event]) -> None:
-        """A block is over: a call without arguments has empty ones, a block of no common kind is whole now."""
-        state = self._open.pop(index, None)
-        if state is None:
-            return
-        if state.call is not None:
-            if not state.filled:
-                events.append(ToolCallDelta(state.call, "{}"))
-        elif state.kind not in ("text", "thinking", "redacted_thinking"):
-            events.append(Extra(NAME, "block", _whole(state)))
+        """A block is over; one of no common kind is whole now."""
+        block = self._blocks.end(index, events)
+        if block is not None and block.call is None and block.kind not in ("text", "thinking", "redacted_thinking"):
+            events.append(Extra(NAME, "block", block.whole("input")))
             self.carried = True
-
-
-def _whole(state: _Open) -> str:
-    """A block with its input put together; as it began where the pieces are no JSON."""
-    try:
-        given = decode_any("".join(state.pieces)) if state.pieces else None
-    except msgspec.DecodeError:
-        given = None
-    return (state.raw if given is None else encode_json({**decode_any(state.raw), "input": given})).decode()
 
 
 class StreamDecoder(StreamReader):
@@ -198,7 +154,7 @@ def decode_answer(body: bytes) -> Frame:
             answer.close(index, events)
         if message.stop_reason:
             answer.finish(message.stop_reason, message.stop_sequence, events)
-        answer.meter(message.usage, events)
+        answer.meter.take(message.usage, events)
     except UNREADABLE as fault:
         raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     return Frame(events=events, wire=body, dialect=NAME, whole=True)

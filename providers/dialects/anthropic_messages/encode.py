@@ -14,87 +14,54 @@ from msgspec import Raw
 
 from providers.dialects.anthropic_messages.content import NAME
 from providers.dialects.anthropic_messages.wire import REASONS, usage_to_wire
+from providers.dialects.blocks import Blocks, Step
 from providers.dialects.collect import own_bytes
-from providers.dialects.rawjson import decode_any, decode_object, encode_json, says_nothing
-from providers.dialects.sink import Sink
+from providers.dialects.rawjson import decode_any, decode_object, encode_json
 from providers.dialects.streams import cost_comment
-from providers.types import Extra, Finished, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta, Usage
+from providers.types import Extra, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta, Usage
 
 _EMPTY: dict[str, dict[str, Any]] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
-Step = tuple[str, int, dict[str, Any]]  # start | delta | stop, the block's index, the block or the delta
 
 
-class _Blocks(Sink):
-    """Events to the steps of an answer's blocks, which whole and streamed answers are both made of. Of several choices the first."""
+class _Blocks(Blocks):
+    """Blocks of this language."""
 
-    def __init__(self, request: Request, answer_id: str) -> None:
-        super().__init__(request, answer_id)
-        self.reason: str | None = None
-        self.sequence: str | None = None
-        self._at = -1  # index of the newest block
-        self._open = ""  # its kind, empty when it is over
-        self._calls: dict[int, int] = {}  # call -> its block
-        self._filled: set[int] = set()  # calls whose arguments have begun
+    def empty(self, kind: str) -> dict[str, Any]:
+        return _EMPTY[kind]
 
-    def close(self, out: list[Step]) -> None:
-        if self._open:
-            self._open = ""
-            out.append(("stop", self._at, {}))
+    def new_call(self, event: ToolCallDelta) -> dict[str, Any]:
+        return {"type": "tool_use", "id": event.id or "toolu_" + uuid4().hex[:24], "name": event.name or "", "input": {}}
 
-    def _start(self, kind: str, block: dict[str, Any], out: list[Step]) -> None:
-        self.close(out)
-        self._at += 1
-        self._open = kind
-        out.append(("start", self._at, block))
-
-    def _piece(self, kind: str, delta: dict[str, Any], out: list[Step]) -> None:
-        if self._open != kind:
-            self._start(kind, _EMPTY[kind], out)
-        out.append(("delta", self._at, delta))
-
-    def _whole(self, block: dict[str, Any], out: list[Step]) -> None:
-        self._start("whole", block, out)
-        self.close(out)
+    def argument(self, piece: str) -> dict[str, Any]:
+        return {"type": "input_json_delta", "partial_json": piece}
 
     def text(self, event: TextDelta, out: list[Step]) -> None:
-        if event.text and not event.choice:
-            self._piece("text", {"type": "text_delta", "text": event.text}, out)
+        if event.text:
+            self.piece("text", {"type": "text_delta", "text": event.text}, out)
 
     def think(self, event: ReasoningDelta, out: list[Step]) -> None:
-        if event.choice:
-            return
         if event.text:
-            self._piece("thinking", {"type": "thinking_delta", "thinking": event.text}, out)
+            self.piece("thinking", {"type": "thinking_delta", "thinking": event.text}, out)
         if event.signature is not None:
-            self._piece("thinking", {"type": "signature_delta", "signature": event.signature}, out)
+            self.piece("thinking", {"type": "signature_delta", "signature": event.signature}, out)
             self.close(out)
         if event.redacted is not None:
-            self._whole({"type": "redacted_thinking", "data": event.redacted}, out)
-
-    def call(self, event: ToolCallDelta, out: list[Step]) -> None:
-        if event.choice:
-            return
-        if event.index not in self._calls:
-            call_id = event.id or "toolu_" + uuid4().hex[:24]
-            self._start("call", {"type": "tool_use", "id": call_id, "name": event.name or "", "input": {}}, out)
-            self._calls[event.index] = self._at
-        if event.index in self._filled or not says_nothing(event.arguments):
-            self._filled.add(event.index)
-            out.append(("delta", self._calls[event.index], {"type": "input_json_delta", "partial_json": event.arguments}))
+            self.whole({"type": "redacted_thinking", "data": event.redacted}, out)
 
     def extra(self, event: Extra, out: list[Step]) -> None:
         if event.dialect == NAME and event.kind == "block":
-            self._whole(decode_any(event.raw), out)
+            self.whole(decode_any(event.raw), out)
         elif event.dialect == NAME:
-            self._piece("text", {"type": "citations_delta", "citation": Raw(event.raw.encode())}, out)
+            self.piece("text", {"type": "citations_delta", "citation": Raw(event.raw.encode())}, out)
 
-    def finish(self, event: Finished, out: list[Step]) -> None:
-        if self.reason is None and not event.choice:
-            self.reason = "stop_sequence" if event.sequence is not None else REASONS.get(event.reason, "end_turn")
-            self.sequence = event.sequence
+    def stop(self) -> dict[str, Any]:
+        """Why it ended."""
+        sequence = None if self.ended is None else self.ended.sequence
+        reason = None if self.ended is None else REASONS.get(self.ended.reason, "end_turn")
+        return {"stop_reason": reason if sequence is None else "stop_sequence", "stop_sequence": sequence}
 
 
 def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
@@ -116,9 +83,7 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     for block in content:
         if isinstance(block.get("input"), str):
             block["input"] = _object(block["input"])
-    return encode_json(
-        {**_head(made), "content": content, "stop_reason": made.reason, "stop_sequence": made.sequence, "usage": _usage(made)}
-    )
+    return encode_json({**_head(made), "content": content, **made.stop(), "usage": _usage(made)})
 
 
 def _object(text: str) -> Raw:
@@ -185,15 +150,14 @@ class StreamEncoder:
     def end(self, cost: str | None) -> bytes:
         """The stop reason and usage where they are due, the cost as a comment, the end marker."""
         due = b""
-        if not self._passed or self._made.reason is not None:  # or they came to no end of their own
+        if not self._passed or self._made.ended is not None:  # or they came to no end of their own
             opened = _open_block(self._last)
             steps: list[Step] = [] if opened is None else [("stop", opened, {})]
             if opened is None:
                 self._made.close(steps)
-            delta = {"stop_reason": self._made.reason, "stop_sequence": self._made.sequence}
             due = b"" if self._passed else self._begin()
             due += b"".join([_step(*step) for step in steps])
-            due += _event({"type": "message_delta", "delta": delta, "usage": _usage(self._made)})
+            due += _event({"type": "message_delta", "delta": self._made.stop(), "usage": _usage(self._made)})
         return due + cost_comment(cost) + _event({"type": "message_stop"})
 
 
