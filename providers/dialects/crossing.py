@@ -209,6 +209,23 @@ class Crossing:
         return tuple(kept) or (Text("(see the next message)") if others else Text(""),)
 
 
+def foreign_fields(
+    request: Request,
+    crossing: Crossing,
+    messages: Callable[[Sequence[Message]], Mapping[str, Raw]],
+    tools: Callable[[Sequence[Tool]], Raw],
+    parameters: tuple[Mapping[str, Raw], Sequence[str]],
+) -> tuple[dict[str, Raw], tuple[str, ...]]:
+    """The slow lane: fields of a language from a request that came in another one, whose own dialect has decoded it, and what was dropped
+    on the way. messages and tools write them; parameters: fields and what was dropped of them. Raises Unsupported or Rejected.
+    """
+    fields = {"model": NULL, **messages(crossing.messages(request.decoded or ()))}
+    if request.decoded_tools:
+        fields["tools"] = tools(crossing.tools(request.decoded_tools))
+    found, dropped = parameters
+    return {**fields, **found}, tuple(dict.fromkeys([*dropped, *crossing.dropped]))
+
+
 # ---- fields -------------------------------------------------------------------------------------------------------------------------
 Reader = tuple[str, Callable[[Raw], Any]]  # a member of Parameters, and what makes its value of a field; None says nothing
 

@@ -98,6 +98,17 @@ def number(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 53 else None
 
 
+def object_or_none(text: str) -> Raw | None:
+    """A call's arguments as the object that they are; None where they are none, such as those that a limit cut off."""
+    if says_nothing(text):
+        return Raw(b"{}")
+    try:
+        decode_object(text)
+    except msgspec.MsgspecError:
+        return None
+    return Raw(text.encode())
+
+
 # ---- data addresses -----------------------------------------------------------------------------------------------------------------
 def data_of(url: str) -> tuple[str, str] | None:
     """(media type, base64) of `data:<type>;base64,<data>`; None for any other address."""

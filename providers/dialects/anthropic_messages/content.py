@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from providers.dialects import rawjson
@@ -236,15 +235,12 @@ def _id(text: str) -> str:
 
 
 def _arguments(call: Call, path: str) -> Raw:
-    if rawjson.says_nothing(call.arguments):
-        return Raw(b"{}")
-    try:
-        rawjson.decode_object(call.arguments)
-    except msgspec.MsgspecError:
+    found = rawjson.object_or_none(call.arguments)
+    if found is None:
         where = f"{path}.function.arguments"
         message = f"`{where}` is not a JSON object; send what the model wrote, whole."
-        raise Rejected(message, sent=False, param=where, code="invalid_json") from None
-    return Raw(call.arguments.encode())
+        raise Rejected(message, sent=False, param=where, code="invalid_json")
+    return found
 
 
 def encode_tools(tools: Sequence[Tool]) -> Raw:

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 from msgspec import Raw
 
 from providers.dialects.anthropic_messages.content import NAME
 from providers.dialects.anthropic_messages.wire import REASONS, usage_to_wire
 from providers.dialects.blocks import Blocks, Step
 from providers.dialects.collect import own_bytes
-from providers.dialects.rawjson import decode_any, decode_object, encode_json
+from providers.dialects.rawjson import decode_any, encode_json, object_or_none
 from providers.dialects.streams import cost_comment
 from providers.types import Extra, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta, Usage
 
@@ -82,17 +81,8 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
             _add(content[index], value)
     for block in content:
         if isinstance(block.get("input"), str):
-            block["input"] = _object(block["input"])
+            block["input"] = object_or_none(block["input"]) or {}  # none where the answer's limit cut them off
     return encode_json({**_head(made), "content": content, **made.stop(), "usage": _usage(made)})
-
-
-def _object(text: str) -> Raw:
-    """A call's arguments, which are an object here; an empty one where the answer's limit cut them off."""
-    try:
-        decode_object(text)
-    except msgspec.MsgspecError:
-        return Raw(b"{}")
-    return Raw(text.encode())
 
 
 def _head(made: _Blocks) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from providers.dialects.anthropic_messages.parameters import encode_parameters, 
 from providers.dialects.base import PLAIN, Quirks, reading
 from providers.dialects.body import required
 from providers.dialects.crossing import Crossing
+from providers.dialects.crossing import foreign_fields as crossed
 from providers.dialects.quirks import for_target, set_limit
-from providers.dialects.rawjson import LIST, NULL, STRING, first_byte
+from providers.dialects.rawjson import LIST, STRING, first_byte
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME
@@ -92,14 +93,8 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
 
 
 def foreign_fields(request: Request, target: Target, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:
-    """The slow lane: fields of this language from a request that came in another one, whose own dialect has decoded it, and what was
-    dropped on the way. Raises Unsupported for what this language cannot say, Rejected for what is wrong.
-    """
+    """As crossing.foreign_fields. Raises Unsupported for what this language cannot say, Rejected for what is wrong."""
     limits = (target.max_tokens, request.max_tokens, target.most_tokens)
     limit = next((limit for limit in limits if limit is not None), DEFAULT_MAX_TOKENS)
-    crossing = Crossing(content.CARRIES, quirks.takes)
-    fields = {"model": NULL, **content.encode_messages(crossing.messages(request.decoded or ()))}
-    if request.decoded_tools:
-        fields["tools"] = content.encode_tools(crossing.tools(request.decoded_tools))
-    more, dropped = encode_parameters(request, request.parameters or Parameters(), limit, quirks)
-    return {**fields, **more}, tuple(dict.fromkeys([*dropped, *crossing.dropped]))
+    told = encode_parameters(request, request.parameters or Parameters(), limit, quirks)
+    return crossed(request, Crossing(content.CARRIES, quirks.takes), content.encode_messages, content.encode_tools, told)

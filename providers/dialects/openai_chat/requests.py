@@ -15,11 +15,12 @@ from providers.dialects import look
 from providers.dialects.adapt import adapt
 from providers.dialects.base import PLAIN, DecodeError, Quirks
 from providers.dialects.crossing import Crossing
+from providers.dialects.crossing import foreign_fields as crossed
 from providers.dialects.openai_chat import content
 from providers.dialects.openai_chat.fields import FIELDS, MessagePeek, PartPeek
 from providers.dialects.openai_chat.parameters import encode_parameters
 from providers.dialects.quirks import ask_for_usage, for_target, set_limit
-from providers.dialects.rawjson import LIST, NULL
+from providers.dialects.rawjson import LIST
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME
@@ -81,12 +82,7 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
 
 
 def foreign_fields(request: Request, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:
-    """The slow lane: fields of this language from a request that came in another one, whose own dialect has decoded it, and what was
-    dropped on the way. Raises Unsupported for what this language or this target cannot say.
-    """
-    crossing = Crossing(content.CARRIES, quirks.takes)
-    fields = {"model": NULL, "messages": content.encode_messages(crossing.messages(request.decoded or ()))}
-    if request.decoded_tools:
-        fields["tools"] = content.encode_tools(crossing.tools(request.decoded_tools))
-    more, dropped = encode_parameters(request, request.parameters or Parameters(), quirks)
-    return {**fields, **more}, tuple(dict.fromkeys([*dropped, *crossing.dropped]))
+    """As crossing.foreign_fields. Raises Unsupported for what this language or this target cannot say."""
+    crossing, parameters = Crossing(content.CARRIES, quirks.takes), request.parameters or Parameters()
+    told = encode_parameters(request, parameters, quirks)
+    return crossed(request, crossing, lambda found: {"messages": content.encode_messages(found)}, content.encode_tools, told)

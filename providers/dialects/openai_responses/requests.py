@@ -13,6 +13,7 @@ from providers.dialects import look
 from providers.dialects.base import PLAIN, DecodeError, Quirks
 from providers.dialects.body import required
 from providers.dialects.crossing import Crossing
+from providers.dialects.crossing import foreign_fields as crossed
 from providers.dialects.openai_responses import content
 from providers.dialects.openai_responses.fields import FIELDS, ItemPeek, PartPeek
 from providers.dialects.openai_responses.parameters import encode_parameters
@@ -93,12 +94,7 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
 
 
 def foreign_fields(request: Request, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:
-    """The slow lane: fields of this language from a request that came in another one, whose own dialect has decoded it, and what was
-    dropped on the way. Raises Unsupported for what this language or this target cannot say.
-    """
+    """As crossing.foreign_fields. Raises Unsupported for what this language or this target cannot say."""
     crossing = Crossing(content.CARRIES, quirks.takes - {"cache_control"})  # which half of the places for it are missing here
-    fields = {"model": NULL, "input": content.encode_messages(crossing.messages(request.decoded or ()))}
-    if request.decoded_tools:
-        fields["tools"] = content.encode_tools(crossing.tools(request.decoded_tools))
-    more, dropped = encode_parameters(request, request.parameters or Parameters(), quirks)
-    return {**fields, **more}, tuple(dict.fromkeys([*dropped, *crossing.dropped]))
+    told = encode_parameters(request, request.parameters or Parameters(), quirks)
+    return crossed(request, crossing, lambda found: {"input": content.encode_messages(found)}, content.encode_tools, told)

@@ -36,6 +36,12 @@ def test_lenient_readers_take_what_servers_write():
     assert [read.text_or_json(value) for value in ("a", None, {"b": 1})] == ["a", "", '{"b":1}']
 
 
+@pytest.mark.parametrize(("text", "found"), [("", b"{}"), (" null ", b"{}"), ('{"a": 1}', b'{"a": 1}'), ('{"a', None), ("[1]", None)])
+def test_arguments_are_an_object_or_nothing(text: str, found: bytes | None):
+    made = read.object_or_none(text)
+    assert (None if made is None else bytes(made)) == found
+
+
 @pytest.mark.parametrize("url", ["https://x/y", "data:image/png,AA", "data:image/png;x=y;base64,AA", "data:image/png;base64"])
 def test_other_addresses_are_no_data(url: str):
     assert read.data_of(url) is None
