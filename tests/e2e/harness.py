@@ -211,8 +211,8 @@ def running(folder: Path, config: str, **options: Any) -> Iterator[Gateway]:
     gateway = prepared(folder, config, **options)
     if gateway.database_url.startswith("postgresql"):
         gateway.cli("migrate")
-    gateway.start()
     try:
+        gateway.start()
         yield gateway
     finally:
         gateway.close()
