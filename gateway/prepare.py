@@ -132,18 +132,18 @@ async def seed_prices(engine: AsyncEngine, backends: tuple[BackendSettings, ...]
     version = importlib.metadata.version("genai-prices")
     now = datetime.now(UTC)
     unpriced = [one for one in backends if one.price is None and one.hourly_usd is None and one.vendor not in ("local", "scripted")]
-    wanted = {(one.vendor, one.model): one.name for one in unpriced}
+    wanted = {(one.vendor, one.model): one for one in unpriced}
     async with engine.begin() as connection:
         known = set((await connection.execute(select(price_book.c.id))).scalars())
-        for (vendor, model), name in wanted.items():
+        for (vendor, model), backend in wanted.items():
             row_id = f"genai-prices:{version}:{vendor}/{model}"
             if row_id in known:
                 continue
-            found = seed_price(VENDORS[vendor].prices, model, now) if VENDORS[vendor].prices else None
+            listed = VENDORS[vendor].prices
+            found = seed_price(listed, backend.known_as or model, now) if listed else None
             if found is None:
-                log.warning(
-                    "no published price: requests to this backend are unpriced until you set backends.price", backend=name, model=model
-                )
+                message = "no published price: requests to this backend are unpriced until you set backends.price"
+                log.warning(message, backend=backend.name, model=model)
                 continue
             record = msgspec.json.encode(msgspec.structs.replace(found, id=row_id)).decode()
             at = int(now.timestamp() * 1e6)

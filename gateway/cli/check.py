@@ -182,6 +182,6 @@ def the_price(backend: BackendSettings, priced: set[tuple[str, str]]) -> Finding
     if (backend.vendor, backend.model) in priced:
         return Finding("ok", subject, "from the price book")
     listed = VENDORS[backend.vendor].prices
-    if listed and seed_price(listed, backend.model, datetime.now(UTC)) is not None:
+    if listed and seed_price(listed, backend.known_as or backend.model, datetime.now(UTC)) is not None:
         return Finding("ok", subject, "from the published list, at the next start")
     return Finding("warning", subject, f"unknown: its requests are unpriced until backends.{backend.name}.price is set")

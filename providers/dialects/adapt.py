@@ -1,4 +1,5 @@
-"""Messages of the chat form made acceptable to one target: roles that it knows, one leading system message, ids of tool calls in its form.
+"""Messages of the chat form made acceptable to one target: roles that it knows, one leading system message, ids of tool calls
+and thinking of earlier turns in its form.
 
 Works on the members as bytes: what need not change stays as it came, and messages that need nothing are not looked into.
 """
@@ -16,31 +17,45 @@ from providers.dialects.rawjson import NULL, decode_any, decode_objects, encode_
 
 Members = dict[str, Raw]
 
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
 _SYSTEM = (b'"system"', b'"developer"')
 _LEADING = 20  # bytes: a role this near to the beginning is the first message's own
 _NINE = re.compile(r"[A-Za-z0-9]{9}")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def adapt(raw: Raw, quirks: Quirks) -> Raw:
-    """The messages as the target takes them."""
-    if not (quirks.roles or quirks.system_first or quirks.call_ids):
-        return raw
+def adapt(raw: Raw, quirks: Quirks) -> tuple[Raw, tuple[str, ...]]:
+    """The messages as the target takes them, and the names of what was left out."""
+    if not (quirks.roles or quirks.system_first or quirks.call_ids or quirks.thoughts):
+        return raw, ()
     data = bytes(raw)
     roles = any(b'"' + old.encode() + b'"' in data for old in quirks.roles)
     late = quirks.system_first and max(data.rfind(role) for role in _SYSTEM) > _LEADING
     calls = bool(quirks.call_ids) and b'"tool_call' in data
-    if not (roles or late or calls):
-        return raw
+    thoughts = bool(quirks.thoughts) and b'"reasoning' in data
+    if not (roles or late or calls or thoughts):
+        return raw, ()
     messages = decode_objects(raw)
     if late:
         messages = _system_first(messages)
     if roles:
         _other_roles(messages, quirks)
-    if calls:
-        for message in messages:
-            _other_ids(message)
-    return Raw(encode_json(messages))
+    for message in messages if calls else ():
+        _other_ids(message)
+    lost = [name for message in messages for name in _other_thoughts(message, quirks)] if thoughts else []
+    return Raw(encode_json(messages)), tuple(dict.fromkeys(lost))
+
+
+def _other_thoughts(message: Members, quirks: Quirks) -> list[str]:
+    """Thinking under the name that the target knows; what it does not know is taken out, and its names are given back."""
+    found = {name: message.pop(name) for name in _THOUGHTS if name in message}
+    if "reasoning_details" in found and "reasoning_details" in quirks.takes:
+        message["reasoning_details"] = found.pop("reasoning_details")
+    text = found.get("reasoning_content", found.get("reasoning", NULL))
+    if quirks.thoughts == "reasoning" and text != NULL:
+        message["reasoning"] = text
+        found = {name: raw for name, raw in found.items() if name == "reasoning_details"}
+    return [f"messages.{name}" for name, raw in found.items() if raw != NULL]
 
 
 def _other_roles(messages: list[Members], quirks: Quirks) -> None:

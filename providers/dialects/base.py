@@ -45,15 +45,18 @@ class Quirks(Struct, frozen=True, kw_only=True):
     token_limit: the one name of the limit it takes (`max_tokens` or `max_completion_tokens`); empty = as the client wrote it.
     names: other fields that it knows under another name, such as seed -> random_seed. roles: roles it does not know -> what to write
     instead, such as developer -> system. system_first: all system messages must be one, and lead. call_ids: `nine` = ids of tool calls
-    have nine letters and digits. drop: fields it cannot carry, left out and named in `request.dropped`. refuse: fields that refuse the
-    request for this backend. A field with its default value is neither named nor refused.
+    have nine letters and digits. thoughts: what becomes of thinking in messages of earlier turns, which not all servers know: empty = it
+    stays `reasoning_content`, `reasoning` = it goes by that name, `none` = it is left out and named.
+
+    drop: fields it cannot carry, left out and named in `request.dropped`. refuse: fields that refuse the request for this backend. A
+    field with its default value is neither named nor refused.
 
     efforts: the words of reasoning effort that it knows, from the least up; empty = all. thinking: how it thinks, where a language has
     several forms: empty = not known, `none`, `budget`, `adaptive` (or by a budget), `adaptive_only`, `always` (adaptive, never off).
 
     takes: what it takes beside the core of its language, asked for a request that came in another one: `cache_control`, `top_k`,
-    `reasoning_effort`, `reasoning_details` (thinking of earlier turns), `adaptive_thinking` (by effort, not by budget),
-    `unsigned_thinking`.
+    `reasoning_effort`, `reasoning_details` (thinking of earlier turns), `reasoning_content` (its text alone), `adaptive_thinking` (by
+    effort, not by budget), `unsigned_thinking`.
     """
 
     usage_option: bool = True
@@ -63,6 +66,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     roles: Mapping[str, str] = {}
     system_first: bool = False
     call_ids: str = ""
+    thoughts: str = ""
     drop: frozenset[str] = frozenset()
     refuse: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()

@@ -159,6 +159,10 @@ class Crossing:
         told = part.signature if isinstance(part, Thinking) else part.data
         foreign = (is_sealed(told) or self.carries.sealed) and told is not None and unseal(told, self.carries.language) is None
         refused = bool(self.carries.thinking) and self.carries.thinking not in self.takes
+        if refused and isinstance(part, Thinking) and part.text and "reasoning_content" in self.takes:
+            if part.signature is not None:
+                self.dropped.append("messages.thinking.signature")
+            return replace(part, signature=None)
         needs_sign = bool(self.carries.unsigned) and self.carries.unsigned not in self.takes
         if refused or (foreign and (needs_sign or isinstance(part, RedactedThinking))):
             self.dropped.append("messages.thinking")

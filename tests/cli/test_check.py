@@ -97,6 +97,8 @@ def test_prices(tmp_path: Path) -> None:
     assert level(vendor="vllm", model="known") == "ok"
     assert level(vendor="openai", model="gpt-4o-mini") == "ok"
     assert level(vendor="vllm", model="x") == "warning"
+    assert level(vendor="azure_openai", model="our-deployment") == "warning"
+    assert level(vendor="azure_openai", model="our-deployment", known_as="gpt-4o-mini") == "ok"
 
 
 def test_where_the_journal_lies(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.e2e.harness import BASIC, Gateway, route, running
 from tests.fakes.upstream import FakeUpstream, Received, Step, chat_answer, chat_chunks, json_reply, sse_reply
 from tests.fixtures.waiting import until_true
 
+DEAR = 'price = { input = "30.00", output = "60.00" }'
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 
 
@@ -32,7 +33,13 @@ def upstream() -> Iterator[FakeUpstream]:
 
 
 @pytest.fixture(scope="module")
-def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def spare() -> Iterator[FakeUpstream]:
+    with FakeUpstream().threaded() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream: FakeUpstream, spare: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     url = upstream.url
     config = (
         made("strict", "openai", "o4-mini", url)
@@ -51,6 +58,9 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
         + route("two models", "vectors", "ada")
         + made("instruct", "openai", "gpt-3.5-turbo-instruct", url)
         + made("learning", "openai-compatible", "zebra-7b", url)
+        + made("spare", "openai-compatible", "m-spare", spare.url).replace(BASIC, DEAR)
+        + "".join(made(f"broken-{n}", "openai-compatible", "m-old", url) + route(f"guarded {n}", f"broken-{n}", "spare") for n in range(4))
+        + "".join(made(f"alone-{n}", "openai-compatible", "m-old", url) for n in range(4))
         + route("uncached vectors", "vectors", more='cache = "never"')
     )
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as one:
@@ -162,6 +172,41 @@ def test_null_content_and_null_calls_are_taken_and_kept(gateway: Gateway, upstre
     ]
     assert ask(gateway, "old", messages=turns)[0] == 200
     assert upstream.requests[-1].json()["messages"] == turns
+
+
+# ---- errors before the first byte ---------------------------------------------------------------------------------------------------
+BROKEN = [
+    (json_reply({"error": {"message": "slow down", "code": "rate_limit_exceeded"}}, 429), 429),
+    (json_reply({"error": {"message": "Incorrect API key provided"}}, 401), 502),  # the operator's credential is not the client's fault
+    (json_reply({"error": {"message": "it broke"}}, 500), 503),
+    (sse_reply([{"error": {"message": "slow down", "type": "rate_limit_error"}}]), 429),
+]
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_g30_an_error_before_the_first_byte_is_hidden_by_a_fallback_alone(
+    gateway: Gateway, upstream: FakeUpstream, spare: FakeUpstream, n: int
+) -> None:
+    broken, status = BROKEN[n]
+    upstream.play(broken)
+    spare.play(sse_reply(chat_chunks(["Hel", "lo"], usage=(12, 2))))
+    body = json.dumps({"model": f"guarded {n}", "messages": HELLO, "stream": True}).encode()
+    got, raw, headers = gateway.call("POST", "/v1/chat/completions", body, gateway.keys["alpha"])
+    assert (got, headers["x-tollway-backend"], len(upstream.requests)) == (200, "spare", 1)
+    assert b"slow down" not in raw and b"it broke" not in raw and raw.endswith(b"data: [DONE]\n\n")
+
+    body = json.dumps({"model": f"alone-{n}", "messages": HELLO, "stream": True}).encode()
+    got, raw, headers = gateway.call("POST", "/v1/chat/completions", body, gateway.keys["alpha"])
+    assert (got, headers["content-type"]) == (status, "application/json")
+    assert json.loads(raw)["error"]["message"]
+
+
+def test_retry_after_with_a_good_answer_holds_nobody_back(gateway: Gateway, upstream: FakeUpstream) -> None:
+    upstream.play(json_reply(chat_answer(), headers={"retry-after": "30"}))
+    for _ in range(2):
+        status, _, headers = ask(gateway, "old")
+        assert status == 200 and "retry-after" not in headers
+    assert len(upstream.requests) == 2
 
 
 # ---- usage that nobody states -------------------------------------------------------------------------------------------------------

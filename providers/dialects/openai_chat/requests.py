@@ -77,7 +77,8 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
     limit = request.max_tokens if target.max_tokens is None else target.max_tokens
     if limit is not None and (quirks.token_limit or target.max_tokens is not None):
         set_limit(fields, limit, _LIMITS, quirks.token_limit)
-    fields["messages"] = adapt(fields["messages"], quirks)
+    fields["messages"], lost = adapt(fields["messages"], quirks)
+    request.dropped += lost
     return for_target(fields, request, target, quirks, FIELDS)
 
 

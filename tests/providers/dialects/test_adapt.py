@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from msgspec import Raw
 
 from providers.dialects.adapt import adapt
@@ -15,19 +16,19 @@ NINE = Quirks(call_ids="nine")
 
 
 def adapted(messages: list[dict[str, Any]], quirks: Quirks) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(bytes(adapt(Raw(json.dumps(messages).encode()), quirks)))
+    found: list[dict[str, Any]] = json.loads(bytes(adapt(Raw(json.dumps(messages).encode()), quirks)[0]))
     return found
 
 
 def test_a_target_that_takes_everything_gets_the_same_bytes() -> None:
     raw = Raw(b'[{"role": "developer","content":  "x"}, {"role":"system", "content":"y"}]')
-    assert adapt(raw, PLAIN) is raw
+    assert adapt(raw, PLAIN) == (raw, ())
 
 
 def test_a_leading_system_message_is_left_as_it_came() -> None:
     raw = Raw(b'[{"role": "system", "content":  "be brief"}, {"role": "user",  "content": "hi"}]')
-    assert adapt(raw, STRICT) is raw
-    assert adapt(Raw(b'[{"role":"user","content":"hi"}]'), STRICT) == Raw(b'[{"role":"user","content":"hi"}]')
+    assert adapt(raw, STRICT)[0] is raw
+    assert adapt(Raw(b'[{"role":"user","content":"hi"}]'), STRICT)[0] == Raw(b'[{"role":"user","content":"hi"}]')
 
 
 def test_late_system_messages_are_merged_into_one_leading() -> None:
@@ -85,3 +86,33 @@ def test_ids_of_calls_get_nine_characters_and_stay_pairs() -> None:
     assert len(first) == 9 and first.isalnum()
     assert [found[2]["tool_call_id"], found[3]["tool_call_id"]] == [first, second]
     assert adapted(messages, NINE) == found, "the same id is always written the same"
+
+
+THOUGHT = {"role": "assistant", "content": "a", "reasoning_content": "hm", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("quirks", "members", "lost"),
+    [
+        (PLAIN, THOUGHT, ()),
+        (Quirks(thoughts="none"), {"role": "assistant", "content": "a"}, ("messages.reasoning_content", "messages.reasoning_details")),
+        (
+            Quirks(thoughts="reasoning"),
+            {"role": "assistant", "content": "a", "reasoning": "hm"},
+            ("messages.reasoning_details",),
+        ),
+        (
+            Quirks(thoughts="reasoning", takes=frozenset({"reasoning_details"})),
+            {"role": "assistant", "content": "a", "reasoning_details": THOUGHT["reasoning_details"], "reasoning": "hm"},
+            (),
+        ),
+    ],
+)
+def test_thinking_goes_by_the_name_that_the_target_knows(quirks: Quirks, members: dict[str, Any], lost: tuple[str, ...]) -> None:
+    raw, names = adapt(Raw(json.dumps([THOUGHT]).encode()), quirks)
+    assert (json.loads(bytes(raw)), names) == ([members], lost)
+
+
+def test_thinking_that_says_nothing_is_not_named() -> None:
+    raw, names = adapt(Raw(b'[{"role":"assistant","content":"a","reasoning_content":null}]'), Quirks(thoughts="none"))
+    assert (json.loads(bytes(raw)), names) == ([{"role": "assistant", "content": "a"}], ())

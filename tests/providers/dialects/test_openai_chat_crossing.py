@@ -105,3 +105,12 @@ def test_tools():
     crossing = Crossing(CARRIES)
     assert json.loads(bytes(encode_tools(crossing.tools([tool])))) == [{"type": "function", "function": {"name": "f"}}]
     assert crossing.dropped == ["tools.defer_loading", "tools.cache_control"]
+
+
+def test_the_text_of_thinking_goes_where_it_is_taken_and_a_lost_signature_is_named():
+    turn = Message(role="assistant", content=(Thinking("hm", "s"), RedactedThinking("xyz"), Text("b")))
+    found, dropped = written(turn, takes=frozenset({"reasoning_content"}))
+    assert found == [{"role": "assistant", "content": "b", "reasoning_content": "hm"}]
+    assert dropped == ["messages.thinking.signature", "messages.thinking"]
+    unsigned = Message(role="assistant", content=(Thinking("hm"), Text("b")))
+    assert written(unsigned, takes=frozenset({"reasoning_content"})) == (found, [])
