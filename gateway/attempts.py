@@ -217,7 +217,7 @@ class Attempts:
             got = await self.accounts.obtain(x.scope, 1, x.started_us)
             if isinstance(got, Hold):
                 x.hold = got
-        return got if isinstance(got, Refusal) else 1
+        return replace(got, worst_nanousd=0) if isinstance(got, Refusal) else 1
 
     async def _clamp(self, x: Exchange, price: Price, bound: Bound) -> int | None:
         """Reserve for as much output as the budgets leave; None where that is no answer any more."""

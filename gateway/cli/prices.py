@@ -100,6 +100,8 @@ def set_(
     told = ", ".join(f"{name} {rate}" for name, rate in made.usd.items())
     longer = "".join(f"; above {one.above} tokens " + ", ".join(f"{name} {rate}" for name, rate in one.usd.items()) for one in made.tiers)
     print(f"{made.vendor} {made.model}: {told} USD{longer}, from {instant(made.from_us)}")
+    if starts and made.state != "upcoming":
+        print(f"What was billed since then stays as it is until `tollway ledger reprice --since {instant(made.from_us)}`.")
 
 
 def _tier(text: str) -> TierSettings:

@@ -98,7 +98,7 @@ def test_late_prices_are_booked_and_others_tried_out(tollway: Tollway, on_databa
     plain = structs.replace(attempt.attempts[0], vendor="openai", model="mini", price_id="api:x", usage=Usage(input=1_000_000))
     on_database(lambda engine: write(engine, [structs.replace(attempt, vendor="openai", model="mini", attempts=(plain,))]))
     price = ("prices", "set", "--vendor", "openai", "--model", "mini", "--output", "1", "--from", "2026-01-01")
-    assert tollway(*price, "--input", "0.5").status == 0
+    assert tollway(*price, "--input", "0.5").lines[1].endswith("until `tollway ledger reprice --since 2026-01-01T00:00:00Z`.")
     period = ("ledger", "reprice", "--since", "2026-11-01", "--until", "2026-12-01")
     tried = tollway(*period, "--dry-run")
     assert tried.lines[1].split() == ["1", "mini", "1", "0.000000008", "0.500000000", "0.499999992", "0", "0"]
