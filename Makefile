@@ -1,5 +1,5 @@
 # One line each over ./dev, which also serves where make is missing.
-.PHONY: setup run test check bench bench-router chaos migrate docs help
+.PHONY: setup run test check bench bench-money bench-router chaos migrate docs help
 
 help:
 	@./dev help
@@ -13,6 +13,8 @@ check:
 	@./dev check
 bench:
 	@./dev bench
+bench-money:
+	@./dev bench-money
 bench-router:
 	@./dev bench-router $(ARGS)
 chaos:

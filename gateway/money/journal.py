@@ -220,7 +220,7 @@ class Journal:
         try:
             os.ftruncate(self._descriptor, self._offset)
         except OSError as error:
-            log.error("journal segment %d abandoned: %s", self._segments[-1].number, error)
+            log.error("journal %s: segment abandoned: %s", self.directory, error)
             self._rotate()
         return False
 
@@ -306,6 +306,8 @@ class Journal:
         """Try again what failed before: called at every tick while `broken`."""
         self.prune(self.settings.retain_s if not self.broken else 0.0)
         if not self.broken:
+            return
+        if self._descriptor < 0 and not (self._make_spare() and self._rotate()):  # there was no space from the start
             return
         try:
             os.posix_fallocate(self._descriptor, 0, self.settings.segment_bytes)

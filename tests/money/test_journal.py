@@ -180,6 +180,30 @@ def test_no_space_for_a_spare_stops_admission_until_there_is(tmp_path: Path, mon
     journal.close(remove=True)
 
 
+def test_a_start_on_a_full_disk_takes_nothing_until_there_is_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "posix_fallocate", full)
+        journal = open_journal(tmp_path)
+        assert "No space left" in journal.broken or "no spare" in journal.broken
+        request_id = uuid4()
+        with pytest.raises(NotReady, match="takes no more requests"):
+            journal.intent(intent_of(request_id, 1, None, 1))
+        assert journal.settlement(record_of(request_id, 1, None, 1)) is None
+        journal.repair()
+        assert journal.broken
+        assert segments(journal.directory) == []
+    journal.repair()
+    assert not journal.broken
+    journal.intent(intent_of(request_id, 1, None, 1))
+    assert journal.settlement(record_of(request_id, 1, None, 1)) is not None
+    journal.close(remove=False)
+    verify(journal.directory)
+    assert [record.id for record in Reading(journal.directory)] == [request_id]
+
+
 def test_the_lock_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
     assert take_lock(journal.directory) is None

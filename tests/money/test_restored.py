@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway.db.session import Away, Transaction
+from gateway.db.session import Away, Transaction, open_session
 from gateway.db.tables import (
     adjustments,
     attempts,
@@ -25,8 +28,10 @@ from gateway.db.tables import (
     team_rollups,
     usage,
 )
+from gateway.errors import NotReady
 from gateway.money.accounts import Accounts, BudgetRow, Hold, Refusal, Scope
 from gateway.money.audit import audit
+from gateway.money.sync import close_process, process_state
 from gateway.settings import Money
 from tests.conftest import Database
 from tests.fixtures.money import CENT, add_budget, books, intent_of, record_of
@@ -183,3 +188,41 @@ async def test_a_recovery_that_is_cut_short_is_begun_anew(database: Database, op
     found = await books(database.engine)
     assert (await audit(database.engine)).broken == []
     assert (found.rows, found.spent[1], found.leased) == (4, 4 * CENT, 0)
+
+
+async def test_a_process_that_is_closed_while_its_disk_is_full_loses_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fenced, and there is no space for the journal of its new identity: the old one stays, and is adopted."""
+    accounts = await Accounts.open(database.engine, structs.replace(MONEY, adopt_scan_s=0.05), tmp_path / "journal")
+    accounts.set_budgets([await add_budget(database.engine, limit=100 * CENT)])
+    now, running = accounts.now_us(), accounts.new_request_id()
+    hold = await accounts.obtain(SCOPE, 30 * CENT, now)
+    assert isinstance(hold, Hold)
+    accounts.intent(intent_of(running, now, hold, 30 * CENT))
+    first = accounts.process_id
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "posix_fallocate", full)
+        session = open_session(database.engine)
+        state = await session.run(process_state(session.dialect, first))
+        assert state is not None
+        await session.run(close_process(session.dialect, first, state[0]))
+        await session.close()
+        accounts._syncer.wake()
+        await until(lambda: accounts.process_id != first and accounts._syncer.registered, "a new identity")
+        with pytest.raises(NotReady, match="journal"):
+            accounts.check_open()
+        await until(lambda: accounts.stats().adopted == 1, "the old journal is adopted")
+    assert (await books(database.engine)).outcomes == {"unknown": 1}
+    accounts.settle(hold, record_of(running, now, hold, 20 * CENT))
+    await until(lambda: not accounts.stats().queued and not accounts.stats().journal_broken, "written")
+    accounts.check_open()
+    assert isinstance(await spend(accounts, CENT), UUID)
+    await accounts.close()
+    found = await books(database.engine)
+    assert (await audit(database.engine)).broken == []
+    assert (found.rows, found.spent[1], found.leased) == (2, 21 * CENT, 0)
