@@ -14,6 +14,7 @@ import msgspec
 
 from providers.dialects.base import UNREADABLE
 from providers.dialects.classify import MAX_MESSAGE, Stated, classify
+from providers.dialects.rawjson import encode_json
 from providers.errors import BadAnswer, ProviderError
 from providers.retry_after import retry_after_s
 
@@ -69,6 +70,11 @@ def read_body(body: Any) -> Stated:
     named = next((r for r in reasons if isinstance(r, str)), None) or (code if isinstance(code, str) else "")
     param = inner.get("param")
     return Stated(message, kind, named, param if isinstance(param, str) else None, status, _retry_delay(inner))
+
+
+def error_body(status: int, message: str, kind: str, code: str | None, param: str | None) -> bytes:
+    """A whole error answer in the shape that all languages of OpenAI share; the status stands in the HTTP status alone."""
+    return encode_json({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def _first(body: Mapping[str, Any], *names: str) -> str:

@@ -18,12 +18,9 @@ class Options(Struct, gc=False):
     include_usage: bool | None = None
 
 
-def _spoken(modalities: list[str]) -> bool:
-    return "audio" in modalities
-
-
 _FORMATS = {"json_schema": "json_schema", "json_object": "json_mode"}
 _few = check(Annotated[int, Meta(ge=0, le=20)] | None)
+_many = check(Annotated[int, Meta(ge=1, le=128)] | None)
 _penalty = check(Annotated[float, Meta(ge=-2, le=2)] | None)
 
 FIELDS: Mapping[str, Field] = {
@@ -35,9 +32,7 @@ FIELDS: Mapping[str, Field] = {
     "max_completion_tokens": Field(TOKENS, f"a whole number from 1 to {MAX_TOKENS}"),
     "temperature": Field(check(Annotated[float, Meta(ge=0, le=2)] | None), "a number from 0 to 2", default=1),
     "top_p": Field(SHARE, "a number from 0 to 1", default=1),
-    "n": Field(
-        check(Annotated[int, Meta(ge=1, le=128)] | None), "a whole number from 1 to 128", default=1, needs=when("n", lambda n: n > 1)
-    ),
+    "n": Field(_many, "a whole number from 1 to 128", default=1, needs=when("n", lambda n: n > 1)),
     "stop": Field(check(str | list[str] | None), "a text or a list of texts", data=True),
     "presence_penalty": Field(_penalty, "a number from -2 to 2", default=0, abroad="refused"),
     "frequency_penalty": Field(_penalty, "a number from -2 to 2", default=0, abroad="refused"),
@@ -57,7 +52,7 @@ FIELDS: Mapping[str, Field] = {
     "service_tier": Field(TEXT, 'a text such as "auto"', default="auto", abroad="dropped"),
     "store": Field(BOOL, "true or false", default=False, abroad="dropped"),
     "metadata": Field(OBJECT, "an object", default={}, abroad="dropped"),
-    "modalities": Field(TEXTS, "a list of texts", default=["text"], abroad="refused", needs=when("audio", _spoken)),
+    "modalities": Field(TEXTS, "a list of texts", default=["text"], abroad="refused", needs=when("audio", lambda kinds: "audio" in kinds)),
     "audio": Field(OBJECT, "an object", abroad="refused"),
     "prediction": Field(OBJECT, "an object", data=True, abroad="dropped"),
     "moderation": Field(OBJECT, "an object", abroad="refused"),

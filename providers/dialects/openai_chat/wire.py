@@ -85,32 +85,22 @@ FINISH = {
     "content_filter": "content_filter",
 }
 
-_DETAILS = [f"prompt_tokens_details.{name}" for name in ("cached_tokens", "audio_tokens")]
-_DETAILS += [f"completion_tokens_details.{name}" for name in ("reasoning_tokens", "audio_tokens")]
+_IN, _OUT, _WRITTEN = "prompt_tokens_details.", "completion_tokens_details.", "cache_creation.ephemeral_"
+_TOTALS = ("prompt_tokens", "completion_tokens", "total_tokens")
 NESTING = Nesting(
     prompt="prompt_tokens",
     completion="completion_tokens",
     total="total_tokens",
-    cache_read=(
-        "prompt_tokens_details.cached_tokens",
-        "prompt_cache_hit_tokens",
-        "cache_read_input_tokens",
-        "cached_tokens",
-        "num_cached_tokens",
-    ),
-    cache_write=(
-        "prompt_tokens_details.cache_write_tokens",
-        "prompt_tokens_details.cache_creation_tokens",
-        "cache_creation_input_tokens",
-    ),
-    cache_write_5m="cache_creation.ephemeral_5m_input_tokens",
-    cache_write_1h=("cache_creation.ephemeral_1h_input_tokens", "cache_creation.ephemeral_24h_input_tokens"),
-    input_audio="prompt_tokens_details.audio_tokens",
-    reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
-    output_audio="completion_tokens_details.audio_tokens",
-    input_image="prompt_tokens_details.image_tokens",
-    output_image="completion_tokens_details.image_tokens",
+    cache_read=(_IN + "cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens", "num_cached_tokens"),
+    cache_write=(_IN + "cache_write_tokens", _IN + "cache_creation_tokens", "cache_creation_input_tokens"),
+    cache_write_5m=_WRITTEN + "5m_input_tokens",
+    cache_write_1h=(_WRITTEN + "1h_input_tokens", _WRITTEN + "24h_input_tokens"),
+    input_audio=_IN + "audio_tokens",
+    reasoning=(_OUT + "reasoning_tokens", "reasoning_tokens"),
+    output_audio=_OUT + "audio_tokens",
+    input_image=_IN + "image_tokens",
+    output_image=_OUT + "image_tokens",
     audio_mark="prompt_audio_seconds",
-    zeros=frozenset({"prompt_tokens", "completion_tokens", "total_tokens", *_DETAILS}),
+    zeros=frozenset({*_TOTALS, _IN + "cached_tokens", _IN + "audio_tokens", _OUT + "reasoning_tokens", _OUT + "audio_tokens"}),
 )
 usage_to_wire = partial(to_wire, nesting=NESTING)

@@ -21,6 +21,6 @@ DIALECT = Dialect(
     encode_answer=answers.encode_answer,
     stream_encoder=answers.StreamEncoder,
     http_error=error_bodies.http_error,
-    error_body=errors.error_body,
+    error_body=error_bodies.error_body,
     stream_error=errors.stream_error,
 )

@@ -18,6 +18,6 @@ DIALECT = Dialect(
     encode_answer=encode.encode_answer,
     stream_encoder=encode.StreamEncoder,
     http_error=error_bodies.http_error,
-    error_body=errors.error_body,
+    error_body=error_bodies.error_body,
     stream_error=errors.stream_error,
 )

@@ -1,13 +1,8 @@
-"""The shape in which a client of this language gets our errors."""
+"""The shape in which a client of this language gets the error of a stream. Whole ones are those of all languages of OpenAI."""
 
 from __future__ import annotations
 
 from providers.dialects.rawjson import encode_json
-
-
-def error_body(status: int, message: str, kind: str, code: str | None, param: str | None) -> bytes:
-    """A whole error answer to a client; the status stands in the HTTP status alone."""
-    return encode_json({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
 def stream_error(message: str, kind: str, code: str | None, param: str | None) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from providers.dialects.openai_responses.errors import error_body, stream_error
+from providers.dialects.error_bodies import error_body
+from providers.dialects.openai_responses.errors import stream_error
 
 
 def test_a_whole_error() -> None:
