@@ -13,16 +13,17 @@ from litestar import Request, Response, Router, delete, get, post, put
 from litestar.connection import ASGIConnection
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
-from litestar.params import Body, FromPath, FromQuery, QueryParameter
+from litestar.params import Body, FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people, prices, rates
+from gateway.api import reports
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
-from gateway.money import break_even, reports
+from gateway.money import break_even
 from gateway.money.pricing import nanousd, usd
 from gateway.settings import Settings
 from providers.dialects import DIALECTS
@@ -141,7 +142,15 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
     router = Router(
         path="/admin",
         guards=[admins_only],
-        route_handlers=[*_teams(parts), *_keys(parts), *_budgets(parts), *_limits(parts), *_prices(parts), _spend(parts), _owned(parts)],
+        route_handlers=[
+            *_teams(parts),
+            *_keys(parts),
+            *_budgets(parts),
+            *_limits(parts),
+            *_prices(parts),
+            *reports.handlers(parts),
+            _owned(parts),
+        ],
         exception_handlers={ValidationException: _invalid},
         tags=["admin"],
     )
@@ -256,28 +265,6 @@ def _prices(parts: Admins) -> list[BaseRouteHandler]:
         return PricedList([_priced(one) for one in await prices.of_backends(parts.engine, parts.settings)])
 
     return [list_prices, set_price, delete_price, check_prices]
-
-
-def _spend(parts: Admins) -> BaseRouteHandler:
-    @get("/reports/spend", summary="What was spent, from the roll-ups")
-    async def spend(
-        request: Request[Any, Any, Any],
-        by: Annotated[str, QueryParameter(description=f"Separated by commas: {', '.join(reports.GROUPS)}")] = "team",
-        since: FromQuery[str | None] = None,
-        until: FromQuery[str | None] = None,
-        timezone: FromQuery[str] = "UTC",
-    ) -> Response[Any]:
-        _known(request, ("by", "since", "until", "timezone", "format"))
-        shape = request.query_params.get("format", "json")
-        if shape not in ("json", "csv"):
-            raise InvalidRequest("format: use json or csv.", param="format")
-        asked = reports.Asked(by=tuple(word for word in by.split(",") if word), since=since, until=until, timezone=timezone)
-        found = await reports.spend(parts.engine, asked)
-        if shape == "json":
-            return Response(reports.document(found))
-        return Response(reports.as_csv(found), media_type="text/csv; charset=utf-8")
-
-    return spend
 
 
 def _owned(parts: Admins) -> BaseRouteHandler:

@@ -68,9 +68,10 @@ async def rebuild(engine: AsyncEngine, since_us: int | None = None, until_us: in
 async def _edges(engine: AsyncEngine) -> tuple[int, int]:
     """(start of the first bucket, end of the last) that the ledger or the roll-ups know."""
     async with reading(engine).connect() as connection:
-        of_rows = (await connection.execute(select(func.min(usage.c.started_at_us), func.max(usage.c.started_at_us)))).one()
-        of_sums = (await connection.execute(select(func.min(rollups.c.bucket_us), func.max(rollups.c.bucket_us)))).one()
-    known = [instant for instant in (*of_rows, *of_sums) if instant is not None]
+        columns = (usage.c.started_at_us, rollups.c.bucket_us)
+        ends = [select(end(column)).scalar_subquery() for column in columns for end in (func.min, func.max)]
+        row = (await connection.execute(select(*ends))).one()
+    known = [instant for instant in row if instant is not None]
     if not known:
         return 0, 0
     return min(known) - min(known) % BUCKET_US, max(known) - max(known) % BUCKET_US + BUCKET_US

@@ -76,8 +76,9 @@ Bins = dict[tuple[str, tuple[Any, ...]], dict[str, dict[int, int]]]  # (label, g
 
 async def known(connection: AsyncConnection) -> tuple[int, int]:
     """The time that roll-ups know of, in whole days of UTC; (0, 0) when there are none."""
-    found = (await connection.execute(select(func.min(rollups.c.bucket_us), func.max(rollups.c.bucket_us)))).one()
-    return (0, 0) if found[0] is None else (found[0] - found[0] % DAY_US, found[1] - found[1] % DAY_US + DAY_US)
+    ends = [select(end(rollups.c.bucket_us)).scalar_subquery() for end in (func.min, func.max)]  # SQLite looks up one end at a time
+    first, last = (await connection.execute(select(*ends))).one()
+    return (0, 0) if first is None else (first - first % DAY_US, last - last % DAY_US + DAY_US)
 
 
 class _Part(Struct, frozen=True):

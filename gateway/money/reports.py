@@ -27,14 +27,15 @@ from gateway.money.windows import bounds, to_datetime, to_us, zone
 OUTCOMES = ("completed", "failed", "cancelled", "cached", "refused", "unknown")
 ADJUSTED = "adjusted"
 ROWS_MAX = 100_000  # of one report
-_TIMES = ("hour", "day", "week", "month")
+TIMES = ("hour", "day", "week", "month")
 _NAMED = {  # what is stored by id -> (column of the roll-ups, where its name stands)
     "team": ("team_id", teams.c.id, teams.c.name),
     "org": ("org_id", organisations.c.id, organisations.c.name),
     "key": ("key_id", api_keys.c.id, api_keys.c.public),
 }
 _PLAIN = ("route", "backend", "vendor", "model", "outcome", "tag")
-GROUPS = (*_NAMED, *_PLAIN, *_TIMES)
+PLACES = (*_NAMED, *_PLAIN)
+GROUPS = (*PLACES, *TIMES)
 LATENCIES = (("ttft", 0.5), ("ttft", 0.95), ("duration", 0.5), ("duration", 0.95))
 SHARES = ("unpriced_share", "estimated_share", "error_rate", "failover_rate")
 COLUMNS = (
@@ -99,7 +100,7 @@ async def spend(engine: AsyncEngine, asked: Asked, rows_max: int = ROWS_MAX) -> 
         where = {} if asked.team is None else {"team_id": await team_id(connection, asked.team)}
         first, last = await known(connection)
         wanted = Wanted(
-            keys=tuple(_column(name) for name in asked.by if name not in _TIMES),
+            keys=tuple(column(name) for name in asked.by if name not in TIMES),
             since_us=first if since_us is None else max(first, since_us),
             until_us=last if until_us is None else min(last, until_us),
             label=_labels(asked.by, local),
@@ -107,8 +108,8 @@ async def spend(engine: AsyncEngine, asked: Asked, rows_max: int = ROWS_MAX) -> 
             rows_max=rows_max,
         )
         sums, bins = await read(connection, wanted)
-        names = await _names(connection, asked.by, sums)
-    folded = _fold(sums, bins, asked.by, names)
+        people = await names(connection, asked.by, (one.group for one in sums))
+    folded = _fold(sums, bins, asked.by, people)
     if len(folded) > rows_max:
         too_many(rows_max)
     return Report(
@@ -174,29 +175,37 @@ def _label(name: str, local: tzinfo) -> Callable[[int], str]:
 
 def _labels(by: Sequence[str], local: tzinfo) -> Callable[[int], str]:
     """One label for all the names of time that are asked for, apart by a blank, which none of them holds."""
-    each = [_label(name, local) for name in by if name in _TIMES]
+    each = [_label(name, local) for name in by if name in TIMES]
     if len(each) == 1:
         return each[0]
     return lambda bucket_us: " ".join(label(bucket_us) for label in each)
 
 
-def _column(name: str) -> str:
+def column(name: str) -> str:
     return _NAMED[name][0] if name in _NAMED else name
 
 
-async def _names(connection: AsyncConnection, by: Sequence[str], sums: Sequence[Sums]) -> dict[str, dict[int, str]]:
-    """What is called how, of the ids that occur."""
+async def names(connection: AsyncConnection, by: Sequence[str], groups: Iterable[tuple[Any, ...]]) -> dict[str, dict[int, str]]:
+    """What is called how, of the ids that occur. groups: values of `by` without its names of time."""
     found: dict[str, dict[int, str]] = {}
-    columns = [name for name in by if name not in _TIMES]
-    for place, name in enumerate(columns):
+    every = list(groups)
+    for place, name in enumerate(one for one in by if one not in TIMES):
         if name in _NAMED:
             _, number, word = _NAMED[name]
-            ids = sorted({one.group[place] for one in sums})
+            ids = sorted({group[place] for group in every})
             found[name] = {}
             for start in range(0, len(ids), _IDS_MAX):
                 rows = await connection.execute(select(number, word).where(number.in_(ids[start : start + _IDS_MAX])))
                 found[name].update((row[0], row[1]) for row in rows)
     return found
+
+
+def called(by: Sequence[str], label: str, group: tuple[Any, ...], known: Mapping[str, Mapping[int, str]]) -> tuple[str, ...]:
+    """A group as people call it. An id without a name is called nothing."""
+    times, values = iter(label.split(" ")), iter(group)
+    return tuple(
+        next(times) if name in TIMES else known[name].get(next(values), "") if name in _NAMED else str(next(values)) for name in by
+    )
 
 
 class _Folded:
@@ -229,20 +238,13 @@ class _Folded:
         self.add_bins(other.bins)
 
 
-def _fold(sums: Iterable[Sums], bins: Bins, by: Sequence[str], names: Mapping[str, Mapping[int, str]]) -> dict[tuple[str, ...], _Folded]:
+def _fold(sums: Iterable[Sums], bins: Bins, by: Sequence[str], known: Mapping[str, Mapping[int, str]]) -> dict[tuple[str, ...], _Folded]:
     """By what people call the groups; ids without a name are one group."""
-
-    def called(label: str, group: tuple[Any, ...]) -> tuple[str, ...]:
-        times, values = iter(label.split(" ")), iter(group)
-        return tuple(
-            next(times) if name in _TIMES else names[name].get(next(values), "") if name in _NAMED else str(next(values)) for name in by
-        )
-
     folded: dict[tuple[str, ...], _Folded] = {}
     for one in sums:
-        folded.setdefault(called(one.label, one.group), _Folded()).add(one)
+        folded.setdefault(called(by, one.label, one.group, known), _Folded()).add(one)
     for (label, group), metrics in bins.items():
-        folded.setdefault(called(label, group), _Folded()).add_bins(metrics)
+        folded.setdefault(called(by, label, group, known), _Folded()).add_bins(metrics)
     return folded
 
 

@@ -46,6 +46,9 @@ CALLS = [
     ("GET", "/admin/prices/check"),
     ("PUT", "/admin/prices"),
     ("GET", "/admin/reports/spend"),
+    ("GET", "/admin/reports/statement"),
+    ("GET", "/admin/reports/forecast"),
+    ("GET", "/admin/reports/budgets"),
     ("GET", "/admin/reports/owned"),
 ]
 

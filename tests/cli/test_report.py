@@ -53,3 +53,43 @@ def test_time_is_local(tollway: Tollway, on_database: Callable[[Callable[..., An
 def test_an_unknown_grouping_is_one_line(tollway: Tollway) -> None:
     refused = tollway("report", "--by", "colour")
     assert refused.status == 1 and "team, org, key, route" in refused.err and refused.out == ""
+
+
+def test_a_statement_is_printed(tollway: Tollway, on_database: Callable[[Callable[..., Any]], Any]) -> None:
+    tollway("teams", "add", "search")
+    records = mixed(80, NOVEMBER, NOVEMBER + 86_400_000_000)
+    on_database(lambda engine: write(engine, records))
+    told = ("report", "statement", "--team", "search", "--month", "2026-11")
+    *_, total = csv.DictReader(io.StringIO(tollway(*told).out))
+    cost = sum(one.cost or 0 for one in records if one.team_id == 1)
+    assert total["kind"] == "total" and Decimal(total["total_usd"]) * 10**9 == cost
+    assert json.loads(tollway(*told, "--format", "json").out)["total"]["cost_nanousd"] == cost
+    page = tollway(*told, "--format", "html").out
+    assert page.startswith("<!doctype html>") and f"Total {Decimal(cost) / 10**9:.9f} USD" in page
+    refused = tollway("report", "statement", "--team", "search", "--month", "11/2026")
+    assert refused.status == 1 and refused.err.startswith("tollway: month: '11/2026'")
+
+
+def test_what_is_to_come(tollway: Tollway, on_database: Callable[[Callable[..., Any]], Any]) -> None:
+    tollway("teams", "add", "search")
+    tollway("budgets", "set", "--team", "search", "--usd", "5", "--per", "month")
+    on_database(lambda engine: write(engine, [record(NOVEMBER, [("b", "completed", 7)])]))
+    head, *lines = tollway("report", "--forecast", "month", "--by", "team").lines
+    assert head.split() == ["team", "spent_usd", "expected_usd", "low_usd", "high_usd", "method", "days"]
+    assert lines[-2].split()[0] == "total"
+    assert "total" in json.loads(tollway("report", "--forecast", "day", "--format", "json").out)
+    assert tollway("report", "--forecast", "day", "--format", "csv").lines[0].startswith("team,spent_usd,")
+    head, only = tollway("report", "budgets").lines
+    assert dict(zip(head.split(), only.split(), strict=True))["limit_usd"] == "5.000000000"
+    assert json.loads(tollway("report", "budgets", "--format", "json").out)[0]["scope"] == "search"
+    refused = tollway("report", "--forecast", "month", "--since", "2026-11-01")
+    assert refused.status == 1 and "--since" in refused.err
+
+
+def test_one_team(tollway: Tollway, on_database: Callable[[Callable[..., Any]], Any]) -> None:
+    for name in ("search", "ads"):
+        tollway("teams", "add", name)
+    on_database(lambda engine: write(engine, mixed(40, NOVEMBER, NOVEMBER + 86_400_000_000)))
+    rows = list(csv.DictReader(io.StringIO(tollway("report", "--by", "team,route", "--team", "ads", "--format", "csv").out)))
+    assert {row["team"] for row in rows} == {"ads"}
+    assert tollway("report", "--team", "nobody").status == 1
