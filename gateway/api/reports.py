@@ -54,9 +54,12 @@ def _spend(parts: Reporting) -> BaseRouteHandler:
 def _statement(parts: Reporting) -> BaseRouteHandler:
     @get("/reports/statement", summary="A team's month by route and model; format=csv, or format=html to print")
     async def month_statement(
-        request: Request[Any, Any, Any], team: FromQuery[str], month: FromQuery[str], timezone: FromQuery[str] = "UTC"
+        request: Request[Any, Any, Any], team: FromQuery[str] = "", month: FromQuery[str] = "", timezone: FromQuery[str] = "UTC"
     ) -> Response[Any]:
         shape = _shape(request, ("team", "month", "timezone"), ("json", "csv", "html"))
+        for name, value, example in (("team", team, "search"), ("month", month, "2026-11")):
+            if not value:
+                raise InvalidRequest(f"{name} is missing: {name}={example}.", param=name)
         made = await statement.statement(parts.engine, team, month, timezone)
         if shape == "json":
             return Response(await asyncio.to_thread(statement.document, made))

@@ -202,9 +202,8 @@ def main() -> int:
         for name, url in found.items():
             for what, took in asyncio.run(measure(name, url, arguments.rows, arguments.repeat)):
                 results.setdefault(what, {})[name] = took
-        print(
-            f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores; ms: median / least of {arguments.repeat} / CPU of this process\n"
-        )
+        print(f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores")
+        print(f"ms: median / least of {arguments.repeat} / CPU of this process\n")
         print(f"| report | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
         for what, took in results.items():
             print(f"| {what} | {' | '.join(took.get(name, '') for name in found)} |")
