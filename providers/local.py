@@ -56,7 +56,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 # Fields it cannot carry but that an answer is right without: named in the response header.
-DROPPED = frozenset({"store", "service_tier"})
+DROPPED = frozenset({"store", "service_tier", "verbosity", "prompt_cache_retention"})
 # Values that ask for nothing, of fields that are refused otherwise.
 ASKS_NOTHING: dict[str, tuple[Any, ...]] = {
     "n": (1,),

@@ -29,6 +29,7 @@ MAX_WAITING = 32  # counts in the thread's queue; beyond it the bound by bytes i
 
 BYTES_PER_TOKEN = 4  # of English text and JSON; an estimate, not a bound
 MESSAGE_TOKENS = 4  # a message's own marks
+SCHEMAS = ("response_format", "text", "output_config", "output_format")  # fields that may hold a JSON schema, which is prompt text
 PROMPT_TOKENS = 64  # a chat template's fixed text, at most
 MEDIA_TOKENS = 1_000  # of an image, document or clip, expected
 MEDIA_TOKENS_UPPER = 6_000  # stated maximum of one; what a vendor bills above it is flagged
@@ -167,9 +168,7 @@ def _text_of(request: Request) -> tuple[list[str], int]:
         _message_text(message, pieces)
     for tool in tools or ():
         _tool_text(tool, pieces)
-    schema = request.fields.get("response_format")
-    if schema is not None:
-        pieces.append(bytes(schema).decode("utf-8", "replace"))
+    pieces += [bytes(request.fields[name]).decode("utf-8", "replace") for name in SCHEMAS if name in request.fields]
     marks = MESSAGE_TOKENS * sum(1 for message in messages or () if message.role)  # a bare prompt has none
     return pieces, (3 + marks if marks else 0) + request.given_tokens
 

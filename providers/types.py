@@ -196,6 +196,7 @@ class Request(Struct, kw_only=True):
     temperature: float | None = None
     unknown: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()  # capabilities: tools, images, audio, documents, json_schema, logprobs, n, …
+    sealed: bool = False  # earlier turns hold reasoning that only the vendors of another language can read
     asks: frozenset[str] = frozenset()  # parameters that not every model takes, set to something: temperature, stop, …
     size_bytes: int = 0  # of the body
     prompt_bytes: int = 0  # UTF-8 bytes of messages and tools without base64 payloads: upper bound of text tokens

@@ -30,15 +30,16 @@ _tools = msgspec.json.Decoder(list[ToolPeek]).decode
 
 
 class Look:
-    """What was found so far. unknown: names of what only the request's own language has."""
+    """What was found so far. unknown: names of what only the request's own language has. sealed: reasoning that another has sealed."""
 
-    __slots__ = ("media", "needs", "prompt_bytes", "unknown")
+    __slots__ = ("media", "needs", "prompt_bytes", "sealed", "unknown")
 
     def __init__(self, needs: set[str], unknown: list[str]) -> None:
         self.needs = needs
         self.unknown = unknown
         self.prompt_bytes = 0
         self.media = 0
+        self.sealed = False
 
     def text(self, fields: Mapping[str, Raw], *names: str) -> None:
         """Fields that are prompt text beside the messages."""
@@ -70,6 +71,7 @@ class Look:
         request.unknown = tuple(self.unknown)
         request.prompt_bytes = self.prompt_bytes
         request.media = self.media
+        request.sealed = self.sealed
         return request
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import MsgspecError, Raw
 
-from providers.dialects.rawjson import decode_any, encode_json
+from providers.dialects.rawjson import LIST, NULL, decode_any, decode_objects, decode_raws, encode_json, first_byte
 from providers.errors import Rejected
 
 _MARK = "tollway:"
@@ -28,8 +28,35 @@ def unseal(text: str | None, kind: str) -> str | None:
     return text[len(mark) :] if text is not None and text.startswith(mark) else None
 
 
-def is_sealed(text: str | None) -> bool:
-    return text is not None and text.startswith(_MARK)
+def is_sealed(text: Any) -> bool:
+    return isinstance(text, str) and text.startswith(_MARK)
+
+
+def holds_sealed(raw: Raw) -> bool:
+    """Whether a signature, data or a list of details may be sealed: by a look at the bytes."""
+    return _MARK.encode() in bytes(raw)
+
+
+def without_sealed(raw: Raw) -> Raw:
+    """Messages without the items, blocks and details that were sealed for another language; what else they hold is as it was."""
+    found = []
+    for message in decode_objects(raw):
+        if is_sealed(decode_any(message.get("encrypted_content", NULL))):
+            continue
+        for name in ("content", "reasoning_details"):
+            value = message.get(name, NULL)
+            if first_byte(value) == LIST and holds_sealed(value):
+                kept = [one for one in decode_raws(value) if not _holds_seal(decode_any(one))]
+                message[name] = Raw(encode_json(kept)) if kept else NULL
+        if message.get("reasoning_details") == NULL:
+            del message["reasoning_details"]
+        if message.get("content", NULL) != NULL or len(message) > 2:
+            found.append(message)
+    return Raw(encode_json(found))
+
+
+def _holds_seal(part: Any) -> bool:
+    return isinstance(part, dict) and (is_sealed(part.get("signature")) or is_sealed(part.get("data")))
 
 
 def seal_members(language: str, members: Mapping[str, Raw]) -> str:

@@ -250,3 +250,15 @@ async def test_an_anthropic_client_is_answered_by_the_engine(provider: LocalProv
     asked = message(temperature=0, system="Be kind.", max_tokens=5)
     found = [event for frame in await frames(provider, asked) for event in frame.events]
     assert Finished("length") in found and isinstance(found[-1], Metered)
+
+
+async def test_a_responses_client_is_answered_too(provider: LocalProvider) -> None:
+    asked = {"instructions": "over", "input": "the quick", "temperature": 0, "max_output_tokens": 3, "text": {"verbosity": "low"}}
+    body = json.dumps({"model": "assistant", **asked, "reasoning": {"effort": "low"}, "store": True}).encode()
+    given = DIALECTS["openai_responses"].decode_request(body)
+    found = await frames(provider, given)
+    assert found[-1].events[-1].usage.output == 3  # type: ignore[union-attr]
+    assert set(given.dropped) == {"verbosity", "reasoning.effort", "store"}
+    answer = json.loads(DIALECTS["openai_responses"].encode_answer(found, given))
+    assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert answer["output"][0]["content"][0]["text"] == text(found)

@@ -161,3 +161,16 @@ def test_a_damaged_vocabulary_is_refused(tmp_path, monkeypatch):
     (tmp_path / tokens._FILES["o200k_base"][0]).write_bytes(b"x")
     with pytest.raises(RuntimeError, match="SHA-256"):
         tokens._load("o200k_base")
+
+
+def test_a_schema_is_prompt_text_in_every_language() -> None:
+    schema = {"type": "object", "properties": {f"property_{n}": {"type": "string"} for n in range(20)}}
+    form = {"type": "json_schema", "name": "n", "schema": schema}
+    said = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    for dialect, fields, more in (
+        ("openai_chat", said, {"response_format": {"type": "json_schema", "json_schema": form}}),
+        ("openai_responses", {"input": "hi"}, {"text": {"format": form}}),
+        ("anthropic_messages", said, {"output_config": {"format": form}}),
+    ):
+        plain, formed = (DIALECTS[dialect].decode_request(json.dumps({"model": "m", **fields, **one}).encode()) for one in ({}, more))
+        assert count_input_now(formed) > count_input_now(plain) + 100

@@ -54,6 +54,8 @@ class BlockPeek(Struct, gc=False):
     content: Raw = Raw()
     citations: Raw = Raw()
     context: Raw = Raw()
+    signature: Raw = Raw()
+    data: Raw = Raw()
 
 
 class SourcePeek(Struct, gc=False):

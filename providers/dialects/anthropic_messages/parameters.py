@@ -14,6 +14,7 @@ from providers.dialects.crossing import Reader, read_parameters, take_over
 from providers.dialects.functions import BUDGETS, budget_of, read_format
 from providers.dialects.quirks import unsupported
 from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object, encode_json
+from providers.dialects.sealed import is_sealed
 from providers.types import Message, OutputFormat, Parameters, Reasoning, RedactedThinking, Request, Thinking, ToolChoice
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
@@ -122,7 +123,7 @@ def _write_reasoning(request: Request, parameters: Parameters, limit: int, quirk
     """None: no thinking, be it not asked for or not possible in this turn."""
     wanted, choice = parameters.reasoning, parameters.tool_choice
     forced = choice is not None and choice.mode in ("required", "tool")  # the vendor refuses thinking beside a forced call
-    if wanted is None or wanted.effort == "none" or forced or not _may_think(request.decoded or ()):
+    if wanted is None or wanted.effort == "none" or forced or not may_think(request.decoded or ()):
         return None
     if quirks.thinking == "none":
         return None
@@ -162,11 +163,11 @@ def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[
     return ("thinking.budget_tokens",)
 
 
-def _may_think(messages: tuple[Message, ...]) -> bool:
+def may_think(messages: tuple[Message, ...]) -> bool:
     """A turn that goes on after tool calls must have begun with signed thinking, and a prefilled answer with none: else it is refused."""
     last = next((message for message in reversed(messages) if message.role == "assistant"), None)
     if last is None or (not last.calls and messages[-1] is not last):
         return True
     first = last.content[0] if isinstance(last.content, tuple) and last.content else None
-    signed = isinstance(first, RedactedThinking) or (isinstance(first, Thinking) and first.signature is not None)
-    return bool(last.calls) and signed
+    signature = first.signature if isinstance(first, Thinking) else first.data if isinstance(first, RedactedThinking) else None
+    return bool(last.calls) and signature is not None and not is_sealed(signature)

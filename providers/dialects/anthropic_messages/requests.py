@@ -12,13 +12,14 @@ from msgspec import Raw
 from providers.dialects import look
 from providers.dialects.anthropic_messages import content
 from providers.dialects.anthropic_messages.fields import FIELDS, BlockPeek, MessagePeek, SourcePeek
-from providers.dialects.anthropic_messages.parameters import encode_parameters, own_thinking
+from providers.dialects.anthropic_messages.parameters import encode_parameters, may_think, own_thinking
 from providers.dialects.base import PLAIN, Quirks, reading
 from providers.dialects.body import required
 from providers.dialects.crossing import Crossing
 from providers.dialects.crossing import foreign_fields as crossed
 from providers.dialects.quirks import for_target, set_limit
 from providers.dialects.rawjson import LIST, STRING, first_byte
+from providers.dialects.sealed import holds_sealed, without_sealed
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME
@@ -60,6 +61,7 @@ def _look_at_blocks(seen: look.Look, raw: Raw, path: str) -> None:
         here = f"{path}[{position}]"
         kind = block.type
         if kind in _PLAIN_BLOCKS:
+            seen.sealed = seen.sealed or (kind != "text" and holds_sealed(block.signature or block.data))
             continue
         if kind in ("tool_use", "tool_result"):
             seen.needs.add("tools")
@@ -84,12 +86,23 @@ def _look_at_media(seen: look.Look, block: BlockPeek, path: str) -> None:
 def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> bytes:
     """The body for one target. Sets `request.dropped`. Raises Unsupported for what the target cannot carry and may not drop."""
     fields, request.dropped = (dict(request.fields), ()) if request.dialect == NAME else foreign_fields(request, target, quirks)
+    if request.sealed and request.dialect == NAME:
+        request.dropped = _without_sealed(fields)
     if target.max_tokens is not None:
         set_limit(fields, target.max_tokens, ("max_tokens",), "")
     if quirks.thinking and request.dialect == NAME and "thinking" in fields:
         limit = request.max_tokens if target.max_tokens is None else target.max_tokens
-        request.dropped = own_thinking(fields, limit, quirks.thinking)
+        request.dropped += own_thinking(fields, limit, quirks.thinking)
     return for_target(fields, request, target, quirks, FIELDS)
+
+
+def _without_sealed(fields: dict[str, Raw]) -> tuple[str, ...]:
+    """Take out thinking that another language's backend sealed, and do not think on where it began the turn; the names of what went."""
+    fields["messages"] = without_sealed(fields["messages"])
+    if "thinking" not in fields or may_think(content.decode_messages(fields["messages"])):
+        return ("messages.thinking",)
+    del fields["thinking"]
+    return ("messages.thinking", "thinking")
 
 
 def foreign_fields(request: Request, target: Target, quirks: Quirks = PLAIN) -> tuple[dict[str, Raw], tuple[str, ...]]:

@@ -67,6 +67,7 @@ FIELDS: Mapping[str, Field] = {
 class MessagePeek(Struct, gc=False):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Raw = Raw(b"null")
+    reasoning_details: Raw = Raw()
 
 
 class PartPeek(Struct, gc=False):

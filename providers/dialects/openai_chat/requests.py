@@ -21,6 +21,7 @@ from providers.dialects.openai_chat.fields import FIELDS, MessagePeek, PartPeek
 from providers.dialects.openai_chat.parameters import encode_parameters
 from providers.dialects.quirks import ask_for_usage, for_target, set_limit
 from providers.dialects.rawjson import LIST
+from providers.dialects.sealed import holds_sealed, without_sealed
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME
@@ -47,6 +48,8 @@ def decode_request(body: bytes) -> Request:
             raise look.odd_content(position, "a text, null or a list of parts")
         if message.role in ("tool", "function"):
             seen.needs.add("tools")
+        if message.reasoning_details:
+            seen.sealed = seen.sealed or holds_sealed(message.reasoning_details)
     seen.tools(request.fields, "function")
     seen.text(request.fields, "functions", "response_format")
     return seen.into(request)
@@ -71,6 +74,8 @@ def _look_at_parts(seen: look.Look, raw: Raw, path: str) -> None:
 def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> bytes:
     """The body for one target. Sets `request.dropped`. Raises Unsupported for what the target cannot carry and may not drop."""
     fields, request.dropped = (dict(request.fields), ()) if request.dialect == NAME else foreign_fields(request, quirks)
+    if request.sealed and request.dialect == NAME:
+        fields["messages"], request.dropped = without_sealed(fields["messages"]), ("messages.reasoning_details",)
     ask_for_usage(fields, request, quirks)
     if quirks.store and "store" not in fields:
         fields["store"] = _FALSE

@@ -77,6 +77,7 @@ class ItemPeek(Struct, gc=False):
     content: Raw = Raw(b'""')
     output: Raw = Raw(b'""')
     namespace: Any = None
+    encrypted_content: Raw = Raw()
 
 
 class PartPeek(Struct, gc=False):

@@ -19,6 +19,7 @@ from providers.dialects.openai_responses.fields import FIELDS, ItemPeek, PartPee
 from providers.dialects.openai_responses.parameters import encode_parameters
 from providers.dialects.quirks import for_target
 from providers.dialects.rawjson import NULL, STRING, decode_any, first_byte
+from providers.dialects.sealed import holds_sealed, without_sealed
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME
@@ -64,6 +65,8 @@ def _look_at_items(seen: look.Look, raw: Raw) -> None:
             _look_at_content(seen, getattr(item, place), f"{path}.{place}")
         if kind.startswith("function"):
             seen.needs.add("tools")
+        if item.encrypted_content:
+            seen.sealed = seen.sealed or holds_sealed(item.encrypted_content)
         if item.namespace is not None:
             seen.unknown.append(f"{path}.namespace")
 
@@ -88,6 +91,9 @@ def encode_request(request: Request, target: Target, quirks: Quirks = PLAIN) -> 
     if fields.get("store", NULL) == _TRUE:
         request.dropped += ("store",)
     fields["store"] = _FALSE
+    if request.sealed and request.dialect == NAME:
+        fields["input"] = without_sealed(fields["input"])
+        request.dropped += ("messages.thinking",)
     if target.max_tokens is not None:
         fields["max_output_tokens"] = Raw(str(target.max_tokens).encode())
     return for_target(fields, request, target, quirks, FIELDS)

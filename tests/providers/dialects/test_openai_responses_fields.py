@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from providers.dialects import DecodeError
+from providers.dialects import DIALECTS, DecodeError, Quirks, to_neutral
 from providers.dialects.openai_responses.fields import FIELDS
 from providers.dialects.openai_responses.requests import decode_request
+from providers.errors import Unsupported
+from providers.types import Target
+
+HI = {"role": "user", "content": "hi"}
 
 
 def asked(**members: Any) -> Any:
@@ -116,3 +120,64 @@ def test_no_known_field_is_unknown_and_null_is_absent(name: str) -> None:
 )
 def test_what_a_backend_must_be_able_to_do(members: dict[str, Any], needs: set[str]) -> None:
     assert asked(**members).needs == needs
+
+
+# ---- what becomes of every field abroad ---------------------------------------------------------------------------------------------
+SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+# field -> a value that says something, and what it is in chat completions and in Anthropic Messages: a member of the body and its value,
+# "refused" (by the name that is given), or "dropped" (and named)
+ABROAD: dict[str, tuple[Any, Any, Any]] = {
+    "instructions": ("Be brief.", ("messages", [{"role": "system", "content": "Be brief."}, HI]), ("system", "Be brief.")),
+    "stream": (True, ("stream", True), ("stream", True)),
+    "stream_options": ({"include_obfuscation": False}, None, None),  # nothing is padded here
+    "max_output_tokens": (77, ("max_tokens", 77), ("max_tokens", 77)),
+    "temperature": (0.5, ("temperature", 0.5), ("temperature", 0.5)),
+    "top_p": (0.5, ("top_p", 0.5), ("top_p", 0.5)),
+    "tools": ([{"type": "function", "name": "f"}], ("tools", [{"type": "function", "function": {"name": "f"}}]), ("tools", None)),
+    "tool_choice": ("required", ("tool_choice", "required"), ("tool_choice", {"type": "any"})),
+    "parallel_tool_calls": (False, ("parallel_tool_calls", False), ("tool_choice", {"type": "auto", "disable_parallel_tool_use": True})),
+    "text": ({"format": SCHEMA}, ("response_format", None), ("output_config", None)),
+    "reasoning": ({"effort": "low"}, ("reasoning_effort", "low"), ("thinking", {"type": "enabled", "budget_tokens": 2048})),
+    "include": (["message.output_text.logprobs"], ("logprobs", True), "refused logprobs"),
+    "top_logprobs": (2, ("top_logprobs", 2), "refused"),
+    "user": ("u", ("user", "u"), ("metadata", {"user_id": "u"})),
+    "safety_identifier": ("s", ("user", "s"), ("metadata", {"user_id": "s"})),
+    "store": (True, "dropped", "dropped"),
+    "metadata": ({"a": "b"}, ("metadata", {"a": "b"}), "dropped"),
+    "service_tier": ("flex", ("service_tier", "flex"), "dropped"),
+    "truncation": ("auto", "dropped", "dropped"),
+    "prompt_cache_key": ("k", ("prompt_cache_key", "k"), "dropped"),
+    "prompt_cache_retention": ("24h", ("prompt_cache_retention", "24h"), "dropped"),
+    "prompt_cache_options": ({"mode": "explicit"}, "dropped", "dropped"),
+    "max_tool_calls": (3, "dropped", "dropped"),
+    "context_management": ([{"type": "compaction"}], "refused", "refused"),
+    "moderation": ({"model": "m"}, ("moderation", {"model": "m"}), "refused"),
+}
+REFUSED_EVERYWHERE = {"previous_response_id", "conversation", "prompt", "background"}
+TAKES = Quirks(takes=frozenset({"reasoning_effort"}))
+
+
+def test_every_field_of_the_table_is_accounted_for() -> None:
+    assert set(ABROAD) | REFUSED_EVERYWHERE | {"model", "input"} == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", sorted(ABROAD))
+@pytest.mark.parametrize("language", ["openai_chat", "anthropic_messages"])
+def test_every_field_is_translated_refused_or_dropped_and_named(name: str, language: str) -> None:
+    value, *outcomes = ABROAD[name]
+    outcome = outcomes[language == "anthropic_messages"]
+    more = {"tools": ABROAD["tools"][0]} if "tool" in name else {"max_output_tokens": 9000} if name == "reasoning" else {}
+    request = asked(**{**more, name: value})
+    to_neutral(request)
+    if isinstance(outcome, str) and outcome.startswith("refused"):
+        with pytest.raises(Unsupported) as refused:
+            DIALECTS[language].encode_request(request, Target(backend="b", model="m"), TAKES)
+        assert refused.value.param == (outcome.partition(" ")[2] or name)
+        return
+    body = json.loads(DIALECTS[language].encode_request(request, Target(backend="b", model="m"), TAKES))
+    assert request.dropped == ((name,) if outcome == "dropped" else ())
+    if isinstance(outcome, tuple):
+        member, expected = outcome
+        assert member in body if expected is None else body[member] == expected
+    elif outcome == "dropped":
+        assert name not in body

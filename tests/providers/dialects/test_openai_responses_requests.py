@@ -347,3 +347,14 @@ def test_a_signature_of_another_maker_goes_back_to_it_and_not_elsewhere() -> Non
         {"type": "redacted_thinking", "data": "HIDDEN"},
     ]
     assert found["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+
+
+def test_a_tool_turn_that_another_makers_reasoning_began_goes_on_without_thinking() -> None:
+    reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA"}
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    items = [{"role": "user", "content": "x"}, reasoning, call, {"type": "function_call_output", "call_id": "c1", "output": "1"}]
+    request = asked(input=items, tools=[{"type": "function", "name": "f"}], reasoning={"effort": "low"}, max_output_tokens=5000)
+    to_neutral(request)
+    found = json.loads(DIALECTS["anthropic_messages"].encode_request(request, TARGET, PLAIN))
+    assert "thinking" not in found and [block["type"] for block in found["messages"][1]["content"]] == ["tool_use"]
+    assert set(request.dropped) == {"reasoning.effort", "messages.thinking"}
