@@ -125,9 +125,9 @@ def test_late_prices_are_booked_and_others_tried_out(tollway: Tollway, on_databa
         ('[[prices]]\nvendor = "openai"\nmodel = "m"\ninput = "1"\noutput = "1"\nstarts = "soon"', "'soon' is no time"),
     ],
 )
-def test_a_book_that_cannot_be_read_is_one_line(tollway: Tollway, tmp_path: Path, book: str | None, told: str) -> None:
+def test_a_book_that_cannot_be_read_is_one_line(bare: Tollway, tmp_path: Path, book: str | None, told: str) -> None:
     path = tmp_path / "book.toml"
     if book is not None:
         path.write_text(book)
-    refused = tollway("ledger", "reprice", "--since", "2026-11-01", "--book", str(path))
+    refused = bare("ledger", "reprice", "--since", "2026-11-01", "--book", str(path))
     assert refused.status == 1 and told in refused.err and refused.err.count("\n") == 1

@@ -33,6 +33,8 @@ from tests.fixtures.ledger import mixed, record
 from tests.fixtures.money import add_budget
 from tests.money.test_audit import DAY, PROCESS, START
 
+SPAN = DAY // 8  # in which the requests began
+
 OLD = {name: Price(id=f"api:{name}", input=10**9, output=number * 10**9) for number, name in enumerate("ab", 2)}
 NEW = {
     "a": Price(id="api:new a", input=3 * 10**9, output=10**9, per_request=7),
@@ -80,7 +82,7 @@ async def filled(engine: AsyncEngine, rows: Iterable[UsageRecord]) -> list[Usage
 
 
 def everything() -> list[UsageRecord]:
-    return [rated(one, OLD) for one in mixed(60, START, START + DAY)]
+    return [rated(one, OLD) for one in mixed(60, START, START + SPAN)]
 
 
 async def scalar(database: Database, sql: str) -> int:
@@ -96,7 +98,7 @@ def should_cost(rows: Iterable[UsageRecord], prices: dict[str, Price]) -> int:
     return sum((one if one.outcome == "unknown" else rated(one, prices)).cost or 0 for one in rows)
 
 
-async def run(database: Database, rater: Rater | None = None, since: int = START, until: int = START + DAY, **more: Any) -> Found:
+async def run(database: Database, rater: Rater | None = None, since: int = START, until: int = START + SPAN, **more: Any) -> Found:
     return await reprice(database.engine, rater or Rater(book=NEW_BOOK), since, until, **({"book": True} | more))
 
 
@@ -168,12 +170,12 @@ async def test_prices_go_there_and_back(database: Database) -> None:
 
 async def test_only_the_period_and_from_when_the_price_holds(database: Database) -> None:
     rows = await filled(database.engine, everything())
-    noon = START + DAY // 2
-    await run(database, since=START + DAY // 4, until=START + DAY // 4)
+    noon = START + SPAN // 2
+    await run(database, since=START + SPAN // 4, until=START + SPAN // 4)
     assert await scalar(database, "SELECT count(*) FROM adjustments WHERE reason = 'reprice'") == 0
-    found = await run(database, Rater(book=book_of(NEW, noon)), until=noon + DAY // 4)
-    within = [one for one in rows if noon <= one.started_at_us < noon + DAY // 4]
-    assert found.rows == len([one for one in rows if one.started_at_us < noon + DAY // 4])
+    found = await run(database, Rater(book=book_of(NEW, noon)), until=noon + SPAN // 4)
+    within = [one for one in rows if noon <= one.started_at_us < noon + SPAN // 4]
+    assert found.rows == len([one for one in rows if one.started_at_us < noon + SPAN // 4])
     total = await scalar(database, "SELECT CAST(sum(cost) AS BIGINT) FROM rollups")
     assert total == should_cost(rows, OLD) - should_cost(within, OLD) + should_cost(within, NEW)
 
