@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import clock_us, reading
-from gateway.db.tables import adjustments, api_keys, attempts, retention, teams, usage
+from gateway.db.tables import adjustments, api_keys, attempts, budget_leases, gateway_processes, latency_rollups, retention, teams, usage
 from gateway.money.cells import safe
 from gateway.money.ledger import BUCKET_US
 from gateway.money.pricing import usd
@@ -28,6 +28,10 @@ PAGE = 1000  # rows of one transaction
 PRUNED = "pruned"
 _NAMES = UUID("0c1b8f0e-5a55-4a53-b0f7-9f0b3a1f6f5c")
 _HIDDEN = ("process_id", "org_id")
+EXPORTED = (
+    *(column.name for column in usage.columns if column.name not in (*_HIDDEN, "cost", "saved")),
+    *("team", "key", "cost_nanousd", "saved_nanousd", "adjusted_nanousd", "cost_usd"),
+)
 
 
 async def pruned_until(connection: AsyncConnection) -> int:
@@ -46,20 +50,20 @@ async def export(engine: AsyncEngine, shape: str, since_us: int, until_us: int) 
     """Text of all rows that began in [since_us, until_us), oldest first, piece by piece. shape: csv | jsonl."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    first = True
+    if shape == "csv":
+        writer.writerow(EXPORTED)
     async for rows in _pages(engine, since_us, until_us):
         for row in rows:
             shown = _shown(row)
             if shape == "jsonl":
                 out.write(msgspec.json.encode(shown).decode() + "\n")
-                continue
-            if first:
-                writer.writerow(shown)
-                first = False
-            writer.writerow([_safe(value) for value in shown.values()])
+            else:
+                writer.writerow([_safe(shown[name]) for name in EXPORTED])
         yield out.getvalue()
         out.seek(0)
         out.truncate()
+    if out.tell():
+        yield out.getvalue()
 
 
 async def _pages(engine: AsyncEngine, since_us: int, until_us: int) -> AsyncIterator[Sequence[Mapping[Any, Any]]]:
@@ -90,6 +94,7 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, Any]:
     shown["charges"] = json.loads(shown["charges"])
     shown["cost_nanousd"] = shown.pop("cost")
     shown["saved_nanousd"] = shown.pop("saved")
+    shown["adjusted_nanousd"] = int(shown["adjusted_nanousd"])
     shown["cost_usd"] = usd(shown["cost_nanousd"])
     return shown
 
@@ -102,7 +107,8 @@ def _safe(value: Any) -> Any:
 async def prune(engine: AsyncEngine, before_us: int) -> int:
     """Delete rows, attempts and corrections of requests that began before the quarter of an hour of `before_us`; how many rows.
 
-    In transactions of at most PAGE rows: it may be stopped and run again at any time.
+    With them go the latencies by quarter (those by team stay) and processes that ended before. In transactions of at most PAGE rows, or
+    of one quarter of an hour: it may be stopped and run again at any time.
     """
     before_us -= before_us % BUCKET_US
     gone = 0
@@ -112,7 +118,33 @@ async def prune(engine: AsyncEngine, before_us: int) -> int:
             found = await _prune_page(connection, before_us)
         gone += found
         if found < PAGE:
-            return gone
+            break
+    await _prune_latencies(engine, before_us)
+    await _prune_processes(engine, before_us)
+    return gone
+
+
+async def _prune_latencies(engine: AsyncEngine, before_us: int) -> None:
+    oldest = select(func.min(latency_rollups.c.bucket_us))
+    while True:
+        async with engine.begin() as connection:
+            bucket_us = (await connection.execute(oldest)).scalar_one()
+            if bucket_us is None or bucket_us >= before_us:
+                return
+            await connection.execute(delete(latency_rollups).where(latency_rollups.c.bucket_us == bucket_us))
+
+
+async def _prune_processes(engine: AsyncEngine, before_us: int) -> None:
+    """Those that closed, were last heard of before, and hold nothing. Should a journal of one turn up, its adopter registers it again."""
+    process = gateway_processes.c
+    held = select(budget_leases.c.process_id).where(budget_leases.c.process_id == process.id).exists()
+    old = select(process.id).where(process.state == "closed", process.heartbeat_at_us < before_us, ~held).limit(PAGE)
+    while True:
+        async with engine.begin() as connection:
+            ids = (await connection.execute(old)).scalars().all()
+            await connection.execute(delete(gateway_processes).where(process.id.in_(ids)))
+        if len(ids) < PAGE:
+            return
 
 
 async def _prune_page(connection: AsyncConnection, before_us: int) -> int:

@@ -7,11 +7,14 @@ import io
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import text
+from msgspec.structs import replace
+from sqlalchemy import func, insert, select, text
 
+from gateway.db.tables import budget_leases, gateway_processes, latency_rollups
 from gateway.money import retention
 from gateway.money.audit import audit
 from gateway.money.rebuild import rebuild
+from gateway.money.reports import Asked, spend
 from gateway.money.retention import export, prune
 from tests.conftest import Database
 from tests.fixtures.ledger import record, write
@@ -63,3 +66,53 @@ async def test_every_row_is_exported_once_in_order(database: Database, monkeypat
     table = list(csv.DictReader(io.StringIO("".join([piece async for piece in export(database.engine, "csv", 0, 1 << 62)]))))
     assert len(table) == 30 and sum(int(row["cost_nanousd"]) for row in table) == sum(range(30))
     assert [row["tag"] for row in table if row["tag"]] == ["'=1+1"]
+
+
+async def test_an_export_is_made_piece_by_piece(database: Database, monkeypatch: object) -> None:
+    """No piece holds more than a page, so that memory does not grow with the ledger."""
+    monkeypatch.setattr(retention, "PAGE", 5)  # type: ignore[attr-defined]
+    await write(database.engine, [record(START + n, [("b", "completed", n)]) for n in range(23)])
+    pieces = [piece async for piece in export(database.engine, "jsonl", 0, 1 << 62)]
+    assert [piece.count("\n") for piece in pieces] == [5, 5, 5, 5, 3]
+    assert "".join([piece async for piece in export(database.engine, "csv", 0, START)]).strip() == ",".join(retention.EXPORTED)
+
+
+async def test_what_was_adjusted_stands_beside_the_cost(database: Database) -> None:
+    unknown = record(START, [("b", "unknown", 500)], outcome="unknown")
+    await write(database.engine, [unknown, record(START + 1, [("b", "completed", 7)])])
+    await write(database.engine, [replace(unknown, outcome="completed", cost=120)])
+    text_ = "".join([piece async for piece in export(database.engine, "csv", 0, 1 << 62)])
+    rows = list(csv.DictReader(io.StringIO(text_)))
+    assert [(row["cost_nanousd"], row["adjusted_nanousd"]) for row in rows] == [("500", "-380"), ("7", "0")]
+    report = await spend(database.engine, Asked())
+    assert sum(int(row["cost_nanousd"]) + int(row["adjusted_nanousd"]) for row in rows) == report.total.cost
+
+
+async def test_old_latencies_and_processes_go_and_reports_by_team_stay(database: Database) -> None:
+    await filled(database.engine)
+    by_team = Asked(by=("team", "day"))
+    before = await spend(database.engine, by_team)
+    ended, young, holding, live = (UUID(int=number) for number in (101, 102, 103, 104))
+    async with database.engine.begin() as connection:
+        for process, heartbeat, state in (
+            (ended, START, "closed"),
+            (young, START + 3 * DAY, "closed"),
+            (holding, START, "closed"),
+            (live, START, "live"),
+        ):
+            await connection.execute(
+                insert(gateway_processes).values(
+                    id=process, host="h", boot_id="b", journal_dir="j", started_at_us=START, heartbeat_at_us=heartbeat, state=state
+                )
+            )
+        await connection.execute(insert(budget_leases).values(process_id=holding, window_id=1, amount=0))
+    await prune(database.engine, START + 2 * DAY)
+    async with database.engine.connect() as connection:
+        left = set((await connection.execute(select(gateway_processes.c.id))).scalars())
+        assert left >= {young, holding, live} and ended not in left
+        assert (await connection.execute(select(func.count()).select_from(latency_rollups))).scalar_one() == 0
+    assert await spend(database.engine, by_team) == before and before.total.latencies[0] is not None
+    by_backend = await spend(database.engine, Asked(by=("backend",)))
+    assert by_backend.total.cost == before.total.cost and by_backend.total.latencies[0] is None
+    await rebuild(database.engine)
+    assert await spend(database.engine, by_team) == before
