@@ -1,5 +1,5 @@
 # One line each over ./dev, which also serves where make is missing.
-.PHONY: setup run test check bench bench-money bench-router chaos migrate docs help
+.PHONY: setup run test check bench bench-money bench-reports bench-router chaos migrate docs help
 
 help:
 	@./dev help
@@ -15,6 +15,8 @@ bench:
 	@./dev bench
 bench-money:
 	@./dev bench-money
+bench-reports:
+	@./dev bench-reports
 bench-router:
 	@./dev bench-router $(ARGS)
 chaos:

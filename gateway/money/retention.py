@@ -94,7 +94,6 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, Any]:
     shown["charges"] = json.loads(shown["charges"])
     shown["cost_nanousd"] = shown.pop("cost")
     shown["saved_nanousd"] = shown.pop("saved")
-    shown["adjusted_nanousd"] = int(shown["adjusted_nanousd"])
     shown["cost_usd"] = usd(shown["cost_nanousd"])
     return shown
 
