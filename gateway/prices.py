@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, structs
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.catalog import Backend, Price, Tier
@@ -91,8 +91,11 @@ async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
     parsed = _price(new)
     async with changing(engine) as (connection, now_us):
         from_us = now_us if new.starts is None else instant_us(new.starts, now_us, "starts")
-        price = structs.replace(parsed, id=f"{API}:{new.vendor}/{new.model}:{now_us}")
-        row = {"id": price.id, "vendor": new.vendor, "model": new.model, "source": API, "from_us": from_us, "created_at_us": now_us}
+        same = price_book.c.vendor == new.vendor, price_book.c.model == new.model
+        latest = (await connection.execute(select(func.max(price_book.c.created_at_us)).where(*same))).scalar_one()
+        made_us = now_us if latest is None else max(now_us, latest + 1)  # SQLite's clock has milliseconds: the order must be plain
+        price = structs.replace(parsed, id=f"{API}:{new.vendor}/{new.model}:{made_us}")
+        row = {"id": price.id, "vendor": new.vendor, "model": new.model, "source": API, "from_us": from_us, "created_at_us": made_us}
         await connection.execute(insert(price_book).values(**row, record=msgspec.json.encode(price).decode()))
     return next(one for one in await list_prices(engine, everything=True) if one.id == price.id)
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy import insert, update
 
-from gateway import prices
+from gateway import people, prices
 from gateway.auth import Keyring
 from gateway.catalog import Price
 from gateway.db.tables import price_book
@@ -92,6 +92,17 @@ async def test_every_class_and_tier_is_kept(database: Database) -> None:
     known = snapshot.prices["openai", "mini"]
     assert (known.output_image, known.batch_discount) == (10 * 10**9, 500_000)
     assert (known.tiers[0].input, known.tiers[0].output_image) == (10**9, 10 * 10**9)
+
+
+async def test_of_two_at_the_same_instant_the_second_holds(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stopped(_: object) -> int:
+        return 1_790_000_000_000_000
+
+    monkeypatch.setattr(people, "_now_us", stopped)
+    for number in ("1", "2", "3"):
+        await prices.set_price(database.engine, prices.NewPrice(**MINI, input=number, output=number))
+    assert [one.usd["input"] for one in await prices.list_prices(database.engine)] == ["3.000000000"]
+    assert len(await prices.list_prices(database.engine, everything=True)) == 3
 
 
 async def test_a_price_may_begin_in_the_past_and_be_withdrawn(database: Database) -> None:

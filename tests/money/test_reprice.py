@@ -9,6 +9,8 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -51,6 +53,7 @@ def book_of(prices: dict[str, Price], from_us: int = 0) -> Book:
 
 
 NEW_BOOK = book_of(NEW)
+Books = list[dict[str, Price]]
 
 
 def billed(end: AttemptEnd, prices: dict[str, Price], kind: str = "") -> AttemptEnd:
@@ -219,6 +222,33 @@ async def test_refused_attempts_pay_no_fee_and_batches_keep_their_discount(datab
     await run(database, Rater(book=book_of(half)))
     whole = cost(NEW["a"], batch.usage)
     assert whole is not None and await spent(database) == cost(half["a"], batch.usage, "batch") < whole
+
+
+RATES = st.integers(0, 10**10)
+BOOKS = st.lists(
+    st.dictionaries(st.sampled_from("abc"), st.builds(Price, id=st.just("api:x"), input=RATES, output=RATES), max_size=3), max_size=5
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(BOOKS, st.lists(st.sampled_from("abc"), min_size=1, max_size=3), BOOKS)
+def test_whatever_books_come_the_last_price_of_each_attempt_counts(first: Books, backends: list[str], books: Books) -> None:
+    """And never a figure from a part of the prices: a row has none while one of its attempts has none."""
+    known = dict(first[0]) if first else {}
+    one = rated(record(START, [(name, "completed", 1) for name in backends]), known)
+    booked: dict[UUID, int] = {}
+    for prices in books:
+        rater = Rater(book=book_of(prices))
+        deltas = module._deltas(rater, one, booked)
+        booked |= {name: delta for _, name, delta in deltas}
+        assert module._deltas(rater, one, booked) == [], "twice is once"
+        if one.cost is not None or booked or all(name in known or name in prices for name in backends):
+            known |= prices
+        figure = module._figure(one, booked)
+        if all(name in known for name in backends):
+            assert figure == sum(cost(known[end.backend], end.usage) or 0 for end in one.attempts)
+        else:
+            assert figure is None and not booked
 
 
 async def test_killed_anywhere_and_run_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
