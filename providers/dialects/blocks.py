@@ -6,13 +6,14 @@ language.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from providers.dialects.rawjson import decode_any, encode_json, says_nothing
 from providers.dialects.sink import Sink
-from providers.types import Event, Finished, Request, ToolCallDelta
+from providers.types import Event, Finished, Frame, Request, ToolCallDelta
 
 Step = tuple[str, int, dict[str, Any]]  # start | delta | stop, the block's index, the block or the delta
 
@@ -45,6 +46,24 @@ class Blocks(Sink):
     def argument(self, piece: str) -> dict[str, Any]:
         """A piece of a call's arguments."""
         raise NotImplementedError
+
+    def add(self, block: dict[str, Any], delta: dict[str, Any]) -> None:
+        """One piece into its block, for a whole answer."""
+        raise NotImplementedError
+
+    def collected(self, frames: Sequence[Frame]) -> list[dict[str, Any]]:
+        """All blocks of an answer, put together."""
+        steps: list[Step] = []
+        for frame in frames:
+            for event in frame.events:
+                self.take(event, steps)
+        content: list[dict[str, Any]] = []
+        for kind, index, value in steps:
+            if kind == "start":
+                content.append(dict(value))
+            elif kind == "delta":
+                self.add(content[index], value)
+        return content
 
     def take(self, event: Event, out: list[Any]) -> None:
         if not getattr(event, "choice", 0):

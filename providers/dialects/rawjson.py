@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from providers.dialects.base import DecodeError
+from providers.dialects.base import UNREADABLE, DecodeError
 
 decode_any = msgspec.json.Decoder().decode
 decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -79,6 +79,14 @@ def typed(raw: Raw, path: str) -> dict[str, Any]:
 
 
 # ---- lenient: what a server wrote ---------------------------------------------------------------------------------------------------
+def any_or_none(data: bytes) -> Any:
+    """What a server wrote, None where it is no JSON."""
+    try:
+        return decode_any(data)
+    except UNREADABLE:
+        return None
+
+
 def text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 

@@ -12,7 +12,7 @@ from providers.dialects.anthropic_messages.content import NAME
 from providers.dialects.base import UNREADABLE
 from providers.dialects.blocks import OpenBlocks
 from providers.dialects.error_bodies import stated_error
-from providers.dialects.rawjson import decode_any, text
+from providers.dialects.rawjson import any_or_none, decode_any, text
 from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader, plain_event
 from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, Cut
@@ -117,7 +117,7 @@ class StreamDecoder(StreamReader):
                 raise Cut("the backend's stream ended before its end")
             return DONE
         if event.name == b"error":
-            raise stated_error(_readable(data))
+            raise stated_error(any_or_none(data))
         found = wire.decode_event(data)
         if found.type == "error":
             raise stated_error(decode_any(data))
@@ -129,13 +129,6 @@ class StreamDecoder(StreamReader):
     def rewrite(self, event: BlockEvent, raw: bytes) -> bytes:
         """Under the name that its data has: this language's clients pass over events without one."""
         return b"event: " + wire.decode_event(event.data or b"").type.encode() + b"\n" + plain_event(event)
-
-
-def _readable(data: bytes) -> Any:
-    try:
-        return decode_any(data)
-    except UNREADABLE:
-        return None
 
 
 def decode_answer(body: bytes) -> Frame:

@@ -1,8 +1,7 @@
 """Messages and tools of this language to and from the neutral model.
 
 A tool's result is a message of its own there and a block of the user's message here. Blocks that only this language has stay as they
-came (Opaque). Normalised: calls stand after the other parts, the user's parts after results in one message with them, system messages
-at the top, empty text nowhere.
+came (Opaque). Normalised as turns.py says, and empty text is nowhere.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from providers.dialects.base import DecodeError
 from providers.dialects.crossing import Carries
 from providers.dialects.functions import read_tool, write_tool
 from providers.dialects.quirks import unsupported
+from providers.dialects.turns import messages_of, turns_of
 from providers.errors import Rejected
 from providers.types import Call, Document, Image, Message, Opaque, Part, RedactedThinking, Text, Thinking, Tool
 
@@ -44,34 +44,21 @@ def decode_messages(raw: Raw, system: Raw = rawjson.NULL) -> tuple[Message, ...]
     for position, members in enumerate(rawjson.decode_objects(raw)):
         path, role, content = f"messages[{position}].content", rawjson.decode_any(members["role"]), members["content"]
         if rawjson.first_byte(content) == rawjson.LIST:
-            found += _turn(role, content, path)
+            found += messages_of(role, [_read(block, f"{path}[{n}]") for n, block in enumerate(rawjson.decode_raws(content))])
         else:
             found.append(Message(role=role, content=_string(content, path)))
     return tuple(found)
 
 
-def _turn(role: str, content: Raw, path: str) -> list[Message]:
-    """One message of blocks: results are messages of their own, before what else is said."""
-    found: list[Message] = []
-    parts: list[Part] = []
-    calls: list[Call] = []
-    for n, raw in enumerate(rawjson.decode_raws(content)):
-        here = f"{path}[{n}]"
-        block = rawjson.typed(raw, here)
-        if block["type"] == "tool_result":
-            if parts:
-                found.append(Message(role=role, content=tuple(parts)))
-                parts = []
-            found.append(_result(raw, block, here))
-        elif block["type"] == "tool_use" and _plain_call(block):
-            inner = rawjson.decode_object(raw)
-            arguments = bytes(inner.get("input", b"{}")).decode()
-            calls.append(Call(block["id"], block["name"], arguments, rawjson.copied(inner, "cache_control")))
-        else:
-            parts.append(_part(raw, block))
-    if parts or calls or not found:
-        found.append(Message(role=role, content=tuple(parts) if parts or not calls else None, calls=tuple(calls)))
-    return found
+def _read(raw: Raw, path: str) -> Message | Call | Part:
+    block = rawjson.typed(raw, path)
+    if block["type"] == "tool_result":
+        return _result(raw, block, path)
+    if block["type"] == "tool_use" and _plain_call(block):
+        inner = rawjson.decode_object(raw)
+        arguments = bytes(inner.get("input", b"{}")).decode()
+        return Call(block["id"], block["name"], arguments, rawjson.copied(inner, "cache_control"))
+    return _part(raw, block)
 
 
 def _string(raw: Raw, path: str) -> str:
@@ -152,25 +139,8 @@ def decode_tools(raw: Raw) -> tuple[Tool, ...]:
 # ---- to the wire --------------------------------------------------------------------------------------------------------------------
 def encode_messages(messages: Sequence[Message]) -> dict[str, Raw]:
     """The members `system`, where there is one, and `messages`. Raises Unsupported or Rejected for what cannot be written here."""
-    system: list[Message] = []
-    found: list[dict[str, Any]] = []
-    results: list[Any] | None = None  # the open list of blocks that tool results, and what the user says after them, go to
-    for position, message in enumerate(messages):
-        path = f"messages[{position}]"
-        if message.role in ("system", "developer"):
-            system.append(message)
-        elif message.role == "tool":
-            if results is None:
-                results = []
-                found.append({"role": "user", "content": results})
-            results.append(_write_result(message, path))
-        else:
-            blocks = _blocks(message, path)
-            if results is not None and message.role == "user" and isinstance(blocks, list):
-                results += blocks
-            elif blocks or message.role == "user":
-                found.append({"role": message.role, "content": blocks})
-            results = None
+    system, turns = turns_of(messages, _write_result, _blocks)
+    found = [{"role": role, "content": content} for role, content in turns]
     told = {"messages": Raw(rawjson.encode_json(found))}
     if not system:
         return told

@@ -56,6 +56,16 @@ class _Blocks(Blocks):
         elif event.dialect == NAME:
             self.piece("text", {"type": "citations_delta", "citation": Raw(event.raw.encode())}, out)
 
+    def add(self, block: dict[str, Any], delta: dict[str, Any]) -> None:
+        kind = delta["type"]
+        if kind == "citations_delta":
+            block.setdefault("citations", []).append(delta["citation"])
+        elif kind == "input_json_delta":
+            block["input"] = (block["input"] or "") + delta["partial_json"]
+        else:
+            member = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
+            block[member] += delta[member]
+
     def stop(self) -> dict[str, Any]:
         """Why it ended."""
         sequence = None if self.ended is None else self.ended.sequence
@@ -69,16 +79,7 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     if own:
         return own
     made = _Blocks(request, "msg_" + uuid4().hex[:24])
-    steps: list[Step] = []
-    for frame in frames:
-        for event in frame.events:
-            made.take(event, steps)
-    content: list[dict[str, Any]] = []
-    for kind, index, value in steps:
-        if kind == "start":
-            content.append(dict(value))
-        elif kind == "delta":
-            _add(content[index], value)
+    content = made.collected(frames)
     for block in content:
         if isinstance(block.get("input"), str):
             block["input"] = object_or_none(block["input"]) or {}  # none where the answer's limit cut them off
@@ -91,18 +92,6 @@ def _head(made: _Blocks) -> dict[str, Any]:
 
 def _usage(made: _Blocks) -> dict[str, Any]:
     return usage_to_wire(made.usage or Usage())
-
-
-def _add(block: dict[str, Any], delta: dict[str, Any]) -> None:
-    """One delta into its block."""
-    kind = delta["type"]
-    if kind == "citations_delta":
-        block.setdefault("citations", []).append(delta["citation"])
-    elif kind == "input_json_delta":
-        block["input"] = (block["input"] or "") + delta["partial_json"]
-    else:
-        member = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
-        block[member] += delta[member]
 
 
 class StreamEncoder:

@@ -11,16 +11,14 @@ from msgspec.structs import replace
 from providers.dialects.anthropic_messages.fields import FIELDS
 from providers.dialects.base import DecodeError, Quirks
 from providers.dialects.crossing import Reader, read_parameters, take_over
-from providers.dialects.functions import BUDGETS, budget_of, read_format
+from providers.dialects.functions import read_format
 from providers.dialects.quirks import unsupported
-from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object, encode_json
-from providers.dialects.sealed import is_sealed
-from providers.types import Message, OutputFormat, Parameters, Reasoning, RedactedThinking, Request, Thinking, ToolChoice
+from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object
+from providers.dialects.thinking_forms import write_thinking
+from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolChoice
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
-_FORMS = {"adaptive", "adaptive_only", "always"}  # of Quirks.thinking: those that take an effort
 _EFFORTS = {"minimal": "low"}  # a word that this language does not have
-MIN_BUDGET = 1024  # thinking tokens; the vendor's own minimum, and what is left to the answer at least
 
 
 def _tool_choice(raw: Raw) -> ToolChoice | None:
@@ -97,7 +95,7 @@ def encode_parameters(request: Request, parameters: Parameters, limit: int, quir
         if parameters.output_format.schema is None:
             raise unsupported("JSON without a schema is not possible with this backend; send a JSON schema.", "response_format")
         config["format"] = {"type": "json_schema", "schema": parameters.output_format.schema}
-    thinking = _write_reasoning(request, parameters, limit, quirks)
+    thinking = write_thinking(request, parameters, limit, quirks)
     if thinking is None and parameters.reasoning is not None and parameters.reasoning.effort != "none":
         dropped.append(parameters.reasoning.named)
     if thinking is not None:
@@ -117,57 +115,3 @@ def _write_choice(parameters: Parameters) -> dict[str, Any] | None:
     mode = "auto" if choice is None else {own: wire for wire, own in _CHOICES.items()}[choice.mode]
     written: dict[str, Any] = {"type": mode} if choice is None or choice.name is None else {"type": mode, "name": choice.name}
     return {**written, "disable_parallel_tool_use": not parallel} if parallel is not None and mode != "none" else written
-
-
-def _write_reasoning(request: Request, parameters: Parameters, limit: int, quirks: Quirks) -> dict[str, Any] | None:
-    """None: no thinking, be it not asked for or not possible in this turn."""
-    wanted, choice = parameters.reasoning, parameters.tool_choice
-    forced = choice is not None and choice.mode in ("required", "tool")  # the vendor refuses thinking beside a forced call
-    if wanted is None or wanted.effort == "none" or forced or not may_think(request.decoded or ()):
-        return None
-    if quirks.thinking == "none":
-        return None
-    if "adaptive_thinking" in quirks.takes or quirks.thinking in _FORMS:
-        return {"type": "adaptive"}
-    return _budget(budget_of(wanted), limit)
-
-
-def _budget(wanted: int, limit: int) -> dict[str, Any] | None:
-    """Thinking by a budget that leaves the answer something; None where the limit has no room for it."""
-    budget = min(wanted, limit - MIN_BUDGET)
-    return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
-
-
-def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[str, ...]:
-    """The client's own `thinking` in the form that the model knows, changed in `fields`; the names of what was lost on the way."""
-    asked = decode_any(fields["thinking"])
-    kind = asked.get("type") if isinstance(asked, dict) else None
-    config = decode_any(fields.get("output_config", NULL)) or {}
-    if kind == "adaptive" and form == "budget":
-        written = _budget(BUDGETS.get(config.get("effort") or "high", BUDGETS["high"]), limit or 0)
-        if written is None:
-            del fields["thinking"]
-            return ("thinking",)
-        fields["thinking"] = Raw(encode_json(written))
-        return ()
-    if kind == "disabled" and form == "always":
-        del fields["thinking"]
-        return ("thinking",)
-    if kind != "enabled" or form not in ("adaptive_only", "always"):
-        return ()
-    fields["thinking"] = Raw(encode_json({"type": "adaptive", **{name: asked[name] for name in ("display",) if name in asked}}))
-    budget = asked.get("budget_tokens")
-    if "effort" not in config and type(budget) is int:
-        effort = next((word for word in ("low", "medium", "high") if budget <= BUDGETS[word]), "max")
-        fields["output_config"] = Raw(encode_json({**decode_object(fields.get("output_config", b"{}")), "effort": effort}))
-    return ("thinking.budget_tokens",)
-
-
-def may_think(messages: tuple[Message, ...]) -> bool:
-    """A turn that goes on after tool calls must have begun with signed thinking, and a prefilled answer with none: else it is refused."""
-    last = next((message for message in reversed(messages) if message.role == "assistant"), None)
-    if last is None or (not last.calls and messages[-1] is not last):
-        return True
-    first = last.content[0] if isinstance(last.content, tuple) and last.content else None
-    signature = first.signature if isinstance(first, Thinking) else first.data if isinstance(first, RedactedThinking) else None
-    return bool(last.calls) and signature is not None and not is_sealed(signature)

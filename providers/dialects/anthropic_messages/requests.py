@@ -12,7 +12,7 @@ from msgspec import Raw
 from providers.dialects import look
 from providers.dialects.anthropic_messages import content
 from providers.dialects.anthropic_messages.fields import FIELDS, BlockPeek, MessagePeek, SourcePeek
-from providers.dialects.anthropic_messages.parameters import encode_parameters, may_think, own_thinking
+from providers.dialects.anthropic_messages.parameters import encode_parameters
 from providers.dialects.base import PLAIN, Quirks, reading
 from providers.dialects.body import required
 from providers.dialects.crossing import Crossing
@@ -20,6 +20,7 @@ from providers.dialects.crossing import foreign_fields as crossed
 from providers.dialects.quirks import for_target, set_limit
 from providers.dialects.rawjson import LIST, STRING, first_byte
 from providers.dialects.sealed import holds_sealed, without_sealed
+from providers.dialects.thinking_forms import may_think, own_thinking
 from providers.types import Parameters, Request, Target
 
 NAME = content.NAME

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from providers.dialects import PLAIN, DecodeError, Quirks
-from providers.dialects.anthropic_messages.parameters import decode_parameters, encode_parameters, own_thinking
+from providers.dialects.anthropic_messages.parameters import decode_parameters, encode_parameters
 from providers.dialects.anthropic_messages.requests import decode_request
 from providers.errors import Unsupported
 from providers.types import Message, OutputFormat, Parameters, Reasoning, Request, Tool, ToolChoice
@@ -152,40 +152,6 @@ def test_parameters_survive_the_wire(wanted):
 @given(wishes)
 def test_a_budget_survives_the_wire(wish):
     assert asked(**written(Parameters(reasoning=wish))[0]).reasoning == wish
-
-
-# ---- the client's own thinking, in the form that a model knows ------------------------------------------------------------------------
-def own(thinking: dict[str, Any], form: str, limit: int = 100_000, **members: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    fields = {name: Raw(json.dumps(value).encode()) for name, value in {"thinking": thinking, **members}.items()}
-    dropped = own_thinking(fields, limit, form)
-    return {name: json.loads(bytes(value)) for name, value in fields.items()}, dropped
-
-
-@pytest.mark.parametrize("form", ["adaptive_only", "always"])
-def test_a_budget_becomes_an_effort_where_budgets_are_refused(form: str):
-    for budget, effort in ((1024, "low"), (2048, "low"), (8000, "medium"), (16384, "high"), (60_000, "max")):
-        found, dropped = own({"type": "enabled", "budget_tokens": budget, "display": "omitted"}, form)
-        assert found == {"thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": effort}}
-        assert dropped == ("thinking.budget_tokens",)
-    kept = {"effort": "xhigh", "format": {"type": "json_schema"}}
-    assert own({"type": "enabled", "budget_tokens": 1024}, form, output_config=kept)[0]["output_config"] == kept
-
-
-def test_an_adaptive_wish_becomes_a_budget_where_models_know_no_other():
-    assert own({"type": "adaptive"}, "budget") == ({"thinking": {"type": "enabled", "budget_tokens": 16384}}, ())
-    found, _ = own({"type": "adaptive"}, "budget", output_config={"effort": "low"})
-    assert found["thinking"]["budget_tokens"] == 2048
-    assert own({"type": "adaptive"}, "budget", limit=1500) == ({}, ("thinking",))
-
-
-def test_thinking_that_cannot_be_off_is_left_to_the_model_and_named():
-    assert own({"type": "disabled"}, "always") == ({}, ("thinking",))
-
-
-@pytest.mark.parametrize("form", ["adaptive", "adaptive_only"])
-def test_what_the_model_knows_stays_as_it_came(form: str):
-    for thinking in ({"type": "adaptive"}, {"type": "disabled"}):
-        assert own(thinking, form) == ({"thinking": thinking}, ())
 
 
 def test_a_model_that_does_not_think_is_not_asked_to():

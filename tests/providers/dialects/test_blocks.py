@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from providers.dialects.blocks import Blocks, OpenBlocks, Step
-from providers.types import Event, Finished, ReasoningDelta, Request, TextDelta, ToolCallDelta
+from providers.types import Event, Finished, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta
 
 REQUEST = Request(dialect="d", fields={}, model="m")
 
@@ -20,6 +20,9 @@ class Plain(Blocks):
 
     def argument(self, piece: str) -> dict[str, Any]:
         return {"piece": piece}
+
+    def add(self, block: dict[str, Any], delta: dict[str, Any]) -> None:
+        block.update({name: block.get(name, "") + value for name, value in delta.items()})
 
     def text(self, event: TextDelta, out: list[Step]) -> None:
         self.piece("text", {"text": event.text}, out)
@@ -40,6 +43,11 @@ def test_a_block_is_over_when_the_next_one_begins():
         *(("start", 2), ("delta", 2), ("stop", 2), ("start", 3), ("stop", 3)),
     ]
     assert out[7][2] == {"piece": "1"} and made.ended == Finished("stop")
+
+
+def test_a_whole_answer_is_made_of_the_same_steps():
+    frames = [Frame(events=[TextDelta("a"), TextDelta("b")]), Frame(events=[ToolCallDelta(0, "1", "x", "f"), ToolCallDelta(0, "2")])]
+    assert Plain(REQUEST, "i").collected(frames) == [{"type": "text", "text": "ab"}, {"type": "call", "id": "x", "piece": "12"}]
 
 
 def test_blocks_of_a_backend_by_their_place():

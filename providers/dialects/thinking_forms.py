@@ -1,0 +1,73 @@
+"""Which form of thinking a target gets: by a budget, as the model sees fit, or none. What models know is data (`Quirks.thinking`).
+
+The members are those of the vendor that has these forms, whoever serves its models. Knows no request's own language.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw
+
+from providers.dialects.base import Quirks
+from providers.dialects.functions import BUDGETS, budget_of
+from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json
+from providers.dialects.sealed import is_sealed
+from providers.types import Message, Parameters, RedactedThinking, Request, Thinking
+
+MIN_BUDGET = 1024  # thinking tokens; the vendor's own minimum, and what is left to the answer at least
+_FORMS = {"adaptive", "adaptive_only", "always"}  # of Quirks.thinking: those that take an effort
+
+
+def write_thinking(request: Request, parameters: Parameters, limit: int, quirks: Quirks) -> dict[str, Any] | None:
+    """For a request of another language. None: no thinking, be it not asked for or not possible in this turn."""
+    wanted, choice = parameters.reasoning, parameters.tool_choice
+    forced = choice is not None and choice.mode in ("required", "tool")  # the vendor refuses thinking beside a forced call
+    if wanted is None or wanted.effort == "none" or forced or not may_think(request.decoded or ()):
+        return None
+    if quirks.thinking == "none":
+        return None
+    if "adaptive_thinking" in quirks.takes or quirks.thinking in _FORMS:
+        return {"type": "adaptive"}
+    return _budget(budget_of(wanted), limit)
+
+
+def _budget(wanted: int, limit: int) -> dict[str, Any] | None:
+    """Thinking by a budget that leaves the answer something; None where the limit has no room for it."""
+    budget = min(wanted, limit - MIN_BUDGET)
+    return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
+
+
+def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[str, ...]:
+    """The client's own `thinking` in the form that the model knows, changed in `fields`; the names of what was lost on the way."""
+    asked = decode_any(fields["thinking"])
+    kind = asked.get("type") if isinstance(asked, dict) else None
+    config = decode_any(fields.get("output_config", NULL)) or {}
+    if kind == "adaptive" and form == "budget":
+        written = _budget(BUDGETS.get(config.get("effort") or "high", BUDGETS["high"]), limit or 0)
+        if written is None:
+            del fields["thinking"]
+            return ("thinking",)
+        fields["thinking"] = Raw(encode_json(written))
+        return ()
+    if kind == "disabled" and form == "always":
+        del fields["thinking"]
+        return ("thinking",)
+    if kind != "enabled" or form not in ("adaptive_only", "always"):
+        return ()
+    fields["thinking"] = Raw(encode_json({"type": "adaptive", **{name: asked[name] for name in ("display",) if name in asked}}))
+    budget = asked.get("budget_tokens")
+    if "effort" not in config and type(budget) is int:
+        effort = next((word for word in ("low", "medium", "high") if budget <= BUDGETS[word]), "max")
+        fields["output_config"] = Raw(encode_json({**decode_object(fields.get("output_config", b"{}")), "effort": effort}))
+    return ("thinking.budget_tokens",)
+
+
+def may_think(messages: tuple[Message, ...]) -> bool:
+    """A turn that goes on after tool calls must have begun with signed thinking, and a prefilled answer with none: else it is refused."""
+    last = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    if last is None or (not last.calls and messages[-1] is not last):
+        return True
+    first = last.content[0] if isinstance(last.content, tuple) and last.content else None
+    signature = first.signature if isinstance(first, Thinking) else first.data if isinstance(first, RedactedThinking) else None
+    return bool(last.calls) and signature is not None and not is_sealed(signature)
