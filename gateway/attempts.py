@@ -15,7 +15,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from gateway.catalog import Backend, Price
-from gateway.errors import DeadlinePassed
+from gateway.errors import DeadlinePassed, GatewayError
 from gateway.exchange import Attempt, Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.budgets import Hold, Refusal
@@ -23,6 +23,7 @@ from gateway.money.owned import Owned
 from gateway.money.pricing import cost
 from gateway.money.records import AttemptEnd, Intent
 from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, fitting_max_tokens, output_tokens, prompt_tokens, worst, worst_case
+from gateway.race import Runner, race
 from gateway.routing.retry import after
 from gateway.routing.router import Router
 from providers import tokens
@@ -34,7 +35,7 @@ from providers.types import Deadline, Failed, Finished, Frame, Metered, Provider
 CLAMP_LEAST = 16  # tokens of output: fewer are no answer
 CLAMP_TRIES = 3  # others may take what was left in between
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
-CUT, OVER = "cut_at_reservation", "over_reserved"  # remarks on attempts that ended without an error
+CUT, OVER, LOST = "cut_at_reservation", "over_reserved", "lost_race"  # remarks on attempts that ended without an error
 LEAST_S = 0.01  # with less time than this left, nobody is asked any more: it would cost and not answer
 NOTHING = Usage()
 
@@ -65,7 +66,7 @@ class Attempts:
                 position += 1
                 continue
             try:
-                async with aclosing(self._call(x, begun)) as frames:
+                async with aclosing(self._frames(x, begun)) as frames:
                     async for frame in frames:
                         yield frame
                 return
@@ -93,7 +94,36 @@ class Attempts:
         if choice.refusal is not None:
             raise choice.refusal
         self.router.retries.request(now)
+        self.router.hedges.request()
         return choice.plan
+
+    def _frames(self, x: Exchange, attempt: Attempt) -> AsyncGenerator[Frame, None]:
+        """The frames of an attempt; of a request's first one, where it may be hedged, those of whoever answers first."""
+        hedge_s = self.router.hedge_after_s(x.features, x.decision) if x.decision is not None and attempt.n == 1 else None
+        if hedge_s is None or x.clamped is not None:
+            return self._call(x, attempt)
+        wait_s = max(0.0, x.started + hedge_s - time.monotonic())
+        first = Runner(attempt, self._call(x, attempt))
+        return race(x, first, wait_s, lambda: self._hedge(x, attempt), lambda loser: self._end(x, loser, "cancelled", None, LOST))
+
+    async def _hedge(self, x: Exchange, late: Attempt) -> Runner | None:
+        """A second attempt beside one that is late; reserved in memory and journalled like any other, else not sent."""
+        now = time.monotonic()
+        if x.route.max_attempts < 2:
+            return None
+        other = self.router.hedge((x.features, x.route, x.catalog), (late.backend.name,), now - x.started, now)
+        if other is None:
+            return None
+        most = worst(self.owned.reserving(other), _bound(x, other, x.features.input_tokens_upper))
+        if most and isinstance(self._take(x, most), Refusal):
+            self.router.hedges.give_back()
+            return None
+        try:
+            attempt = await self._dispatch(x, other, most)
+        except GatewayError:  # the journal takes no intent: the first attempt goes on alone
+            self._end(x, x.running[-1], "cancelled", None)
+            return None
+        return Runner(attempt, self._call(x, attempt))
 
     async def _call(self, x: Exchange, attempt: Attempt) -> AsyncGenerator[Frame, None]:
         """One attempt. ProviderError = it failed before anything was given away; it is ended either way when this returns."""
@@ -122,7 +152,7 @@ class Attempts:
                 raise
             yield Frame(events=[Failed(error)])
             return
-        if x.running is attempt and self._runs_over(attempt):
+        if attempt in x.running and self._runs_over(attempt):
             self._end(x, attempt, "completed", None, CUT)
             yield _cut_off(x)
         await self._complete(x, attempt)
@@ -161,10 +191,16 @@ class Attempts:
         most = await self._reserve(x, backend)
         if isinstance(most, Refusal):
             return most
+        return await self._dispatch(x, backend, most)
+
+    async def _dispatch(self, x: Exchange, backend: Backend, most: int | None) -> Attempt:
+        """An attempt whose worst case is reserved: from here on it is running, and its intent stands in the journal."""
         who = x.principal
         now, features = time.monotonic(), x.features
         share = self.owned.enter(backend, features.input_tokens + features.expected_output_tokens, now)
-        attempt = x.running = Attempt(len(x.ends) + 1, backend, most, self.router.state(backend).started(now, features), share)
+        n = len(x.ends) + len(x.running) + 1
+        attempt = Attempt(n, backend, most, self.router.state(backend).started(now, features), share)
+        x.running.append(attempt)
         if most and x.hold is not None and x.hold.charges:
             attempt.most_tokens = x.clamped * x.request.n if x.clamped is not None else output_tokens(_bound(x, backend, 0))
         await self.accounts.intend(
@@ -271,9 +307,9 @@ class Attempts:
 
     def _end(self, x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, remark: str = "") -> None:
         """Price an attempt that is over, put back what it did not use, teach the router, journal its end."""
-        if x.running is not attempt:
+        if attempt not in x.running:
             return  # ended before: a cancelled generator is closed after its request was settled
-        x.running = None
+        x.running.remove(attempt)
         now = time.monotonic()
         backend = attempt.backend
         usage = _usage(x, attempt, error, self.factors.expected(backend.model))
@@ -294,7 +330,7 @@ class Attempts:
             attempt.call.ended(now, usage.completion_tokens)
             if not usage.estimated:
                 self.factors.offer(x.request, backend.model, usage.prompt_tokens)
-            self.router.learn_output(x.route.name, usage.completion_tokens // x.request.n)
+            self.router.outputs.learn(x.route.name, x.principal.team_id, usage.completion_tokens // x.request.n)
         else:
             attempt.call.left(now)
 
@@ -304,9 +340,9 @@ class Attempts:
             self.factors.learn(backend.model, tokens.count_input_now(x.request, backend.model), usage.prompt_tokens)
 
     def abandon(self, x: Exchange, outcome: str) -> None:
-        """Book the attempt that is still running when its request ends (client gone, drain, deadline). Synchronous."""
-        if x.running is not None:
-            self._end(x, x.running, outcome, None)
+        """Book what is still running when its request ends (client gone, drain, deadline). Synchronous."""
+        for attempt in tuple(x.running):
+            self._end(x, attempt, outcome, None)
 
 
 def _join(held: list[Frame]) -> Frame:

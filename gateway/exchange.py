@@ -156,7 +156,7 @@ class Exchange:
         self.hold: Hold | None = None
         self.ticket: Ticket | None = None  # set where a rate limit applies
         self.ends: list[AttemptEnd] = []
-        self.running: Attempt | None = None
+        self.running: list[Attempt] = []  # two while a hedge is out
         self.answered_by: Attempt | None = None
         self.decision: Decision | None = None
         self.cache_status = ""  # "" (not cacheable) | miss | hit | shared
@@ -178,7 +178,7 @@ class Exchange:
 
     @property
     def backend(self) -> Backend | None:
-        attempt = self.answered_by or self.running
+        attempt = self.answered_by or (self.running[0] if self.running else None)
         return attempt.backend if attempt is not None else None
 
     def cancel(self, reason: str) -> None:

@@ -93,11 +93,13 @@ class Pipeline:
 
     def _features(self, principal: Principal, request: Request, route: Route, headers: Mapping[bytes, bytes]) -> Features:
         expected = tokens.estimate_input(request)
+        output, high = self.attempts.router.outputs.expected(route.name, principal.team_id, request.max_tokens)
         return Features(
             route=route.name,
             input_tokens=expected,
             input_tokens_upper=tokens.input_upper(request),
-            expected_output_tokens=self.attempts.router.expected_output(route.name, request.max_tokens) * request.n,
+            expected_output_tokens=output * request.n,
+            output_high_tokens=high,
             max_tokens=request.max_tokens,
             stream=request.stream,
             needs=request.needs,

@@ -220,7 +220,7 @@ class Reply:
             found.append((b"x-tollway-backend", backend.name.encode()))
         if x.cache_status:
             found.append((b"x-tollway-cache", b"hit" if x.cache_status == "shared" else x.cache_status.encode()))
-        attempts = len(x.ends) + (x.running is not None)
+        attempts = len(x.ends) + len(x.running)
         found.append((b"x-tollway-attempts", str(attempts).encode()))
         if x.request.dropped:
             found.append((b"x-tollway-dropped", told(x.request.dropped)))
@@ -343,7 +343,7 @@ def failed(frame: Frame) -> Any:
 
 def refused(x: Exchange, error: GatewayError) -> bool:
     """Nothing was tried: a budget, a limit or the lack of a backend said no."""
-    return not x.ends and x.running is None and x.cache_status != "shared"
+    return not x.ends and not x.running and x.cache_status != "shared"
 
 
 def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:

@@ -44,7 +44,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True, tag="A", array_like=True):
     cost: int | None  # None = unpriced
     worst: int | None
     usage: Usage
-    error: str = ""  # code of the error; of a completed attempt a remark: cut_at_reservation | over_reserved
+    error: str = ""  # code of the error; without one a remark: cut_at_reservation | over_reserved | lost_race
     status: int = 0  # HTTP status upstream, 0 when there was none
     ttft_ms: int | None = None
     duration_ms: int = 0

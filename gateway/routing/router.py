@@ -5,9 +5,10 @@ Knows no wire format and no money but prices; what it has learnt survives a relo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.catalog import Backend, Catalog, Route
 from gateway.errors import GatewayError
@@ -15,15 +16,13 @@ from gateway.routing.choose import Knobs, Plan, choose
 from gateway.routing.decision import Decision
 from gateway.routing.features import Features
 from gateway.routing.filters import exhausted, refusal
+from gateway.routing.hedging import AFTER, HedgeBudget
+from gateway.routing.outputs import Outputs
 from gateway.routing.predict import predicted95_us
 from gateway.routing.retry import RetryBudget
 from gateway.routing.state import BackendState
 from gateway.settings import Routing
 from providers.errors import ProviderError
-
-PRIOR_OUTPUT_TOKENS = 256.0
-OUTPUT_MEMORY = 0.02  # weight of the newest answer in a route's mean output
-ROUTES_MOST = 10_000  # routes whose mean output is remembered
 
 
 class Choice(Struct, gc=False):
@@ -48,7 +47,7 @@ class BackendView(Struct, frozen=True, kw_only=True):
 
 
 class Router:
-    """One per worker. `retries` is the worker's one retry budget."""
+    """One per worker. `retries` and `hedges` are its budgets for attempts beyond a request's first; `outputs` foretells lengths."""
 
     def __init__(self, settings: Routing | None = None, workers: int = 1) -> None:
         self._settings = settings or Routing()
@@ -57,7 +56,8 @@ class Router:
         self._knobs = Knobs()
         self._states: dict[str, BackendState] = {}
         self._by_route: dict[str, tuple[BackendState, ...]] = {}
-        self._mean_output: dict[str, float] = {}
+        self.outputs = Outputs()
+        self.hedges = HedgeBudget(self._settings.hedge_share)
         self.retries = RetryBudget(self._settings.retry_budget_share, self._settings.retry_budget_floor)
 
     def plan(self, features: Features, route: Route, catalog: Catalog, now: float, draw: float) -> Choice:
@@ -83,16 +83,28 @@ class Router:
         """The error for a request whose attempts all failed; errors: of its attempts, in order, at least one."""
         return exhausted(errors, [self.state(backend) for backend in plan], now)
 
-    def expected_output(self, route: str, max_tokens: int | None) -> int:
-        """Output tokens of one choice on this route: the mean of its recent answers, at most what was asked for."""
-        mean = max(1, round(self._mean_output.get(route, PRIOR_OUTPUT_TOKENS)))
-        return mean if max_tokens is None else min(mean, max_tokens)
+    def hedge_after_s(self, features: Features, decision: Decision) -> float | None:
+        """When a request without a first token may be hedged, in seconds; None = never. Not before it is later than was predicted."""
+        if self.hedges.share <= 0.0 or features.ttft_ms is None or not features.stream or len(decision.order) < 2:
+            return None
+        wait_s = max(AFTER * features.ttft_ms / 1000.0, 0.85 * 0.85 * decision.candidates[decision.order[0]].ttft95_us / 1e6)
+        return wait_s if wait_s < features.ttft_ms / 1000.0 else None
 
-    def learn_output(self, route: str, output_tokens: int) -> None:
-        """An answer on this route is complete; tokens of one choice."""
-        mean = self._mean_output.get(route, PRIOR_OUTPUT_TOKENS)
-        if route in self._mean_output or len(self._mean_output) < ROUTES_MOST:
-            self._mean_output[route] = mean + OUTPUT_MEMORY * (output_tokens - mean)
+    def hedge(self, x: tuple[Features, Route, Catalog], taken: Collection[str], waited_s: float, now: float) -> Backend | None:
+        """Whom to ask beside the backends `taken`: the cheapest that is predicted to be in time with what is left of the objective. Takes
+        from the budget of hedges; None = nobody, or no hedge is left."""
+        features, route, catalog = x
+        if features.ttft_ms is None or not self.hedges.take():
+            return None
+        left_ms = features.ttft_ms - waited_s * 1000.0
+        choice = self.plan(replace(features, ttft_ms=left_ms, tpot_ms=None), route, catalog, now, 0.5)
+        decision = choice.decision
+        for index, backend in zip(decision.order, choice.plan, strict=True):
+            one = decision.candidates[index]
+            if backend.name not in taken and not one.reason and one.ttft95_us <= left_ms * 1000.0:
+                return backend
+        self.hedges.give_back()
+        return None
 
     def snapshot(self, now: float) -> list[BackendView]:
         """One entry per backend, for the admin pages and metrics."""

@@ -75,14 +75,35 @@ def test_a_call_opened_after_a_reload_still_counts(backend: MakeBackend, feature
     assert router.snapshot(1.0)[0].in_flight == 0
 
 
-def test_the_expected_output_follows_the_route() -> None:
-    router = Router()
-    assert router.expected_output("r", None) == 256
-    assert router.expected_output("r", 50) == 50
-    for _ in range(500):
-        router.learn_output("r", 20)
-    assert router.expected_output("r", None) == 20
-    assert router.expected_output("other", None) == 256
+def test_a_hedge_goes_to_the_cheapest_in_time_with_the_rest_and_within_its_budget(backend: MakeBackend, features: MakeFeatures) -> None:
+    snapshot = catalog(
+        "v1",
+        backend("cheap", price=Price(id="p", input=1 * 10**9, output=1), ttft_prior_ms=850.0),
+        backend("late", price=Price(id="p", input=2 * 10**9, output=2), ttft_prior_ms=700.0),
+        backend("mid", price=Price(id="p", input=3 * 10**9, output=3), ttft_prior_ms=300.0),
+        backend("dear", price=Price(id="p", input=9 * 10**9, output=9), ttft_prior_ms=200.0),
+    )
+    router, route = Router(Routing(hedge_share=0.5)), snapshot.routes["assistant"]
+    asked = features(ttft_ms=1500.0)
+    decision = router.plan(asked, route, snapshot, 0.0, 0.5).decision
+    assert decision.candidates[decision.order[0]].backend == "cheap"
+    assert router.hedge_after_s(asked, decision) == 0.9
+    assert router.hedge_after_s(features(ttft_ms=1000.0), decision) == 0.85, "not before it is later than was predicted"
+    assert router.hedge_after_s(features(ttft_ms=800.0), decision) is None
+    assert router.hedge_after_s(features(ttft_ms=1500.0, stream=False), decision) is None
+    assert router.hedge_after_s(features(), decision) is None
+    x = (asked, route, snapshot)
+    assert router.hedge(x, ("cheap",), 0.9, 0.9) is None, "no request has brought a hedge yet"
+    for _ in range(4):
+        router.hedges.request()
+    for taken, other in ((("cheap",), "mid"), (("cheap", "mid"), "dear")):
+        found = router.hedge(x, taken, 0.9, 0.9)
+        assert found is not None and found.name == other
+    router.hedges.request()
+    router.hedges.request()
+    assert router.hedge(x, ("mid", "dear"), 0.9, 0.9) is None, "nobody else is in time"
+    assert router.hedges.take(), "and what was not used is not lost"
+    assert Router(Routing(hedge_share=0.0)).hedge_after_s(asked, decision) is None
 
 
 def test_a_brown_out_moves_traffic_within_two_seconds_and_back_after_it(backend: MakeBackend, features: MakeFeatures) -> None:

@@ -25,6 +25,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 MARGINS = tuple(0.5 + 0.05 * step for step in range(10))
 MARK = "<!-- bench-router -->"
 WARM_UP_S = 120.0
+COLD = "tollway, cold"
+HEDGED = "tollway, hedging"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -62,7 +64,8 @@ def make(job: Job, where: World) -> Policy:
     if job.policy.startswith("clairvoyant"):
         return policies.Clairvoyant(where, job.seed, float(job.policy.split()[1]))
     if job.policy.startswith("tollway"):
-        return policies.Ours(where, job.seed, job.settings)
+        settings = job.settings if job.policy == HEDGED else msgspec.structs.replace(job.settings, hedge_share=0.0)
+        return policies.Ours(where, job.seed, settings, job.policy == COLD)
     kinds = {kind.name: kind for kind in (*policies.PEERS, policies.LocalFirst)}
     return kinds[job.policy](where, job.seed)
 
@@ -88,7 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--end", type=float, default=1800.0)
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--scenarios", default=",".join(world.SCENARIOS))
-    parser.add_argument("--policies", default="", help="names, comma separated; empty: all")
+    parser.add_argument("--policies", default="", help="names, separated by semicolons; empty: all")
     parser.add_argument("--target", default="", help="who suffers outage and hang; empty: the second cheapest hosted backend")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of [routing] for our policy")
     parser.add_argument("--jobs", type=int, default=1)
@@ -107,7 +110,7 @@ def main() -> None:
     ours = settings_of(asked.set)
     seeds = [int(seed) for seed in asked.seeds.split(",")]
     scenarios = asked.scenarios.split(",")
-    names = asked.policies.split(",") if asked.policies else default_policies()
+    names = asked.policies.split(";") if asked.policies else default_policies()
     curve = [f"clairvoyant {margin:.2f}" for margin in MARGINS]
     jobs = [
         Job(name, scenario, seed, trace, asked.begin, asked.end, asked.target, ours)
@@ -129,7 +132,7 @@ def main() -> None:
 
 
 def default_policies() -> list[str]:
-    return ["tollway", *(kind.name for kind in policies.PEERS), policies.LocalFirst.name]
+    return ["tollway", HEDGED, *(kind.name for kind in policies.PEERS), policies.LocalFirst.name]
 
 
 def write(text: str, rows: dict[str, dict[str, Figures]], curves: dict[str, list[tuple[float, float]]]) -> None:

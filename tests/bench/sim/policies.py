@@ -22,8 +22,11 @@ from tests.bench.sim.world import OFFERS
 ROUTE = "chat"
 
 
+OWN_PRIORS = {"ttft_prior_ms": 1000.0, "tpot_prior_ms": 40.0}
+
+
 def catalog(world: World, cold: bool = False) -> Catalog:
-    """The configuration of the world. cold: no priors given, so the shipped ones hold."""
+    """The configuration of the world, with priors as published. cold: none given, so the shipped ones hold."""
     backends = {}
     for name, rates in zip(world.names, world.rates, strict=True):
         offer = next((one for one in OFFERS if one.name == name), None)
@@ -36,18 +39,20 @@ def catalog(world: World, cold: bool = False) -> Catalog:
             rpm=None if offer is None else offer.rpm,
             tpm=None if offer is None else offer.tpm,
             price=Price(id=f"config:{name}", input=rates[0], output=rates[1]),
+            **({} if cold else world.priors.get(name, OWN_PRIORS)),
         )
     route = Route(name=ROUTE, backends=tuple(world.names), max_attempts=3)
     return Catalog(version="simulated", backends=backends, routes={ROUTE: route})
 
 
-def features_of(asked: Asked, expected_output: int) -> Features:
+def features_of(asked: Asked, expected: tuple[int, int]) -> Features:
     return Features(
         route=ROUTE,
         dialect="openai_chat",
         input_tokens=asked.input_tokens,
         input_tokens_upper=asked.input_tokens * 2,
-        expected_output_tokens=expected_output,
+        expected_output_tokens=expected[0],
+        output_high_tokens=expected[1],
         stream=True,
         ttft_ms=None if asked.relaxed else INTERACTIVE_TTFT_S * 1000,
         tpot_ms=None if asked.relaxed else INTERACTIVE_TPOT_S * 1000,
@@ -60,33 +65,37 @@ class Ours:
 
     name = "tollway"
 
-    def __init__(self, world: World, seed: int, settings: Routing | None = None) -> None:
+    def __init__(self, world: World, seed: int, settings: Routing | None = None, cold: bool = False) -> None:
         self.settings = settings or Routing()
         self.router = Router(self.settings)
-        self.catalog = catalog(world)
+        self.catalog = catalog(world, cold)
         self.route = self.catalog.routes[ROUTE]
         self.backends = [self.catalog.backends[name] for name in world.names]
         self.number = {name: i for i, name in enumerate(world.names)}
         self.draw = random.Random(f"ours:{seed}")
 
     def features(self, asked: Asked) -> Features:
-        return features_of(asked, self.router.expected_output(ROUTE, None))
+        return features_of(asked, self.router.outputs.expected(ROUTE, asked.team, None))
 
     def plan(self, asked: Asked, now: float) -> Sequence[int]:
         choice = self.router.plan(self.features(asked), self.route, self.catalog, now, self.draw.random())
+        self.decision = choice.decision
         return [self.number[one.name] for one in choice.plan]
 
     def started(self, backend: int, asked: Asked, now: float) -> Call:
         return self.router.state(self.backends[backend]).started(now, self.features(asked))
 
     def answered(self, asked: Asked, output_tokens: int) -> None:
-        self.router.learn_output(ROUTE, output_tokens)
+        self.router.outputs.learn(ROUTE, asked.team, output_tokens)
 
     def hedge_after_s(self, asked: Asked) -> float | None:
-        return None
+        self.router.hedges.request()
+        return self.router.hedge_after_s(self.features(asked), self.decision)
 
     def hedge(self, asked: Asked, taken: int, now: float) -> int | None:
-        return None
+        x = (self.features(asked), self.route, self.catalog)
+        other = self.router.hedge(x, (self.backends[taken].name,), now - asked.at, now)
+        return None if other is None else self.number[other.name]
 
 
 class PeerCall:

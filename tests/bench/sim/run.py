@@ -89,6 +89,7 @@ class World:
         self.befalls = befalls
         locals_ = [LOCAL] if len(engines_at) == 1 else [f"{LOCAL}-{i}" for i in range(len(engines_at))]
         self.names = [one.offer.name for one in hosted] + locals_
+        self.priors = {one.offer.name: one.priors for one in hosted}
         self.rates = [(one.offer.input, one.offer.output, one.offer.input, 0) for one in hosted]
         self.rates += [(LOCAL_RATES[0], LOCAL_RATES[1], LOCAL_RATES[0], 0)] * len(engines_at)
 

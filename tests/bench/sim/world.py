@@ -106,6 +106,11 @@ class Hosted:
         self.spells = befalls
         draw = random.Random(f"{offer.name}:{seed}")
         self._draws = [rows[draw.randrange(len(rows))] for _ in range(DRAWS)]
+        answered = [row for row in rows if not row[2]]
+        self.priors = {
+            "ttft_prior_ms": 1000.0 * _p95([row[0] for row in answered]),
+            "tpot_prior_ms": 1000.0 * _p95([row[1] for row in answered]),
+        }
         self._requests = Bucket(offer.rpm)
         self._tokens = Bucket(offer.tpm)
 
@@ -145,6 +150,10 @@ class Hosted:
         self._requests.take(1.0)
         self._tokens.take(tokens)
         return self.outcome(index, input_tokens, now)
+
+
+def _p95(values: list[float]) -> float:
+    return sorted(values)[len(values) * 95 // 100]
 
 
 def published(path: Path) -> dict[tuple[str, str], list[tuple[float, float, str]]]:
