@@ -159,7 +159,7 @@ class Attempts:
 
     async def _complete(self, x: Exchange, attempt: Attempt) -> None:
         """An attempt came to its end. Where its vendor said nothing of usage, a long exchange is counted off the loop first."""
-        if x.running is attempt and attempt.meter.usage is None:
+        if attempt in x.running and attempt.meter.usage is None:
             attempt.counted = await tokens.count_long(x.request, attempt.meter.text, attempt.backend.model)
         self._end(x, attempt, "completed", None)
 
