@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -305,7 +306,10 @@ def tell_fault(parts: Parts, request: Any, error: Exception) -> Response[bytes]:
 def gauges(parts: Parts) -> dict[str, float]:
     """What /metrics reads rather than counts."""
     stats = parts.accounts.stats()
+    views = parts.router.snapshot(time.monotonic())
     return {
+        **{f"tollway_backend_ready:{view.backend}": float(view.state == "ready") for view in views},
+        **{f"tollway_backend_in_flight:{view.backend}": float(view.in_flight) for view in views},
         "tollway_in_flight": float(len(parts.pipeline.in_flight)),
         "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded and not stats.journal_broken),
         "tollway_journal_bytes": float(stats.journal_bytes),

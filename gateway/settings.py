@@ -112,6 +112,7 @@ class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     margin: Annotated[float, Meta(gt=0, le=1)] = 0.93
     explore_share: Share = 0.03
     hedge_share: Share = 0.05
+    window_s: Seconds = 120.0
     retry_budget_share: Share = 0.2
     retry_budget_floor: CountOrZero = 30
     eject_after: Count = 3

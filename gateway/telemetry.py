@@ -47,6 +47,8 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_time_to_first_token_seconds": ("histogram", "From admission to the first event that carries something.", ("route", "backend")),
     "tollway_request_duration_seconds": ("histogram", "From admission to the end.", ("route", "backend")),
     "tollway_in_flight": ("gauge", "Requests being served.", ()),
+    "tollway_backend_ready": ("gauge", "Workers that have nothing against asking a backend.", ("backend",)),
+    "tollway_backend_in_flight": ("gauge", "Calls under way to a backend.", ("backend",)),
     "tollway_ready": ("gauge", "1 when this gateway takes requests.", ()),
     "tollway_journal_bytes": ("gauge", "Size of the journals on disk.", ()),
     "tollway_journal_age_seconds": ("gauge", "Age of the oldest request in a journal that SQL does not have, running ones included.", ()),

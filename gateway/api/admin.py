@@ -6,6 +6,7 @@ Every handler stands inside one guarded router, so that a new one is closed unti
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, Protocol
 
@@ -25,6 +26,7 @@ from gateway.auth import Keyring, load_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.money import break_even
 from gateway.money.pricing import nanousd, usd
+from gateway.routing import router as routing
 from gateway.settings import Settings
 from providers.dialects import DIALECTS
 
@@ -90,6 +92,7 @@ class Admins(Protocol):
     settings: Settings
     engine: AsyncEngine
     keyring: Keyring
+    router: routing.Router
 
 
 class Teams(Struct, frozen=True):
@@ -122,6 +125,12 @@ class PricedList(Struct, frozen=True):
     data: list[PricedView]
 
 
+class BackendList(Struct, frozen=True):
+    """As the worker that answers believes; each learns for itself."""
+
+    data: list[routing.BackendView]
+
+
 class LimitList(Struct, frozen=True):
     data: list[rates.Limit]
 
@@ -149,6 +158,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
             *_limits(parts),
             *_prices(parts),
             *reports.handlers(parts),
+            _backends(parts),
             _owned(parts),
         ],
         exception_handlers={ValidationException: _invalid},
@@ -265,6 +275,15 @@ def _prices(parts: Admins) -> list[BaseRouteHandler]:
         return PricedList([_priced(one) for one in await prices.of_backends(parts.engine, parts.settings)])
 
     return [list_prices, set_price, delete_price, check_prices]
+
+
+def _backends(parts: Admins) -> BaseRouteHandler:
+    @get("/backends", summary="The state of each backend and what is predicted of it, as the worker that answers believes")
+    async def list_backends(request: Request[Any, Any, Any]) -> BackendList:
+        _known(request, ())
+        return BackendList(parts.router.snapshot(time.monotonic()))
+
+    return list_backends
 
 
 def _owned(parts: Admins) -> BaseRouteHandler:

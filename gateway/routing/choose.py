@@ -18,7 +18,6 @@ from gateway.routing.predict import e2e95_us, predicted95_us
 from gateway.routing.state import BackendState, Rates
 
 Plan = tuple[Backend, ...]
-FRESH_S = 30.0  # a backend with a sample this young is not explored
 RECOVERING = 2  # of Candidate.doubt
 TRIAL_TIMES = 10.0  # a backend that seems to recover is explored so much more often
 UNPRICED = 1 << 62  # ranks after every known cost
@@ -77,7 +76,7 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
     samples = first.window.samples
     odds = state.odds_ppm(now)
     doubt = 1
-    if samples and samples[-1][0] >= now - FRESH_S:
+    if samples and samples[-1][0] >= now - state.fresh_s:
         doubt = RECOVERING if first.window.recovering or pace.window.recovering else 0
     return Candidate(
         backend.name,

@@ -8,6 +8,8 @@ from __future__ import annotations
 MOST = 20.0  # hedges that may follow one another at once, after so many requests that needed none
 AFTER = 0.6
 
+EARLY = 0.72  # of the predicted time: a request that was expected to wait is not late before
+
 
 class HedgeBudget:
     """Each request brings a share of a token; a hedge takes a whole one."""

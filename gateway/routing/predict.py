@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Sequence
 
 WINDOW = 64  # samples
-WINDOW_S = 120.0  # older ones say nothing
+WINDOW_S = 120.0  # as shipped; older ones say nothing
 PAD = 8  # with fewer samples the prior stands in for the missing ones
 SPARED = 12  # one in twenty samples is left out, rounded so that of eight one is: a single outlier is no verdict
-GAP_S = 15.0  # after so long a silence PAD new samples replace what was known before it
+GAP = 0.125  # of the window's span: after so long a silence PAD new samples replace what was known before it
 REFIT_EVERY = 16  # samples between two publications of the slopes
 CENSOR_MOST = 8  # waiting requests that are looked at, the oldest first
 FORGET = 0.998  # recursive least squares: memory of about 500 samples
@@ -67,12 +67,13 @@ def e2e95_us(ttft_us: int, tpot_us: int, output_tokens: int) -> int:
 
 
 class Window:
-    """The q95 of recent samples (WINDOW, WINDOW_S), padded with a prior. A sample: (time, value, whatever made it)."""
+    """The q95 of recent samples (WINDOW, span_s), padded with a prior. A sample: (time, value, whatever made it)."""
 
-    __slots__ = ("_ordered", "_q95", "epoch", "prior", "samples", "worst")
+    __slots__ = ("_ordered", "_q95", "_span_s", "epoch", "prior", "samples", "worst")
 
-    def __init__(self, prior: int) -> None:
+    def __init__(self, prior: int, span_s: float = WINDOW_S) -> None:
         self.prior = prior
+        self._span_s = span_s
         self.epoch = PAD  # samples since the last silence, up to PAD
         self.worst = 0  # of them
         self.samples: deque[tuple[float, int, tuple[int, int, int]]] = deque()
@@ -81,7 +82,7 @@ class Window:
 
     def add(self, now: float, value: int, raw: tuple[int, int, int] = (0, 0, 0)) -> None:
         samples = self.samples
-        if samples and now - samples[-1][0] > GAP_S:
+        if samples and now - samples[-1][0] > GAP * self._span_s:
             self.epoch = self.worst = 0
         if self.epoch < PAD:
             self.epoch += 1
@@ -102,8 +103,8 @@ class Window:
 
     def q95(self, now: float) -> int:
         samples = self.samples
-        if samples and samples[0][0] < now - WINDOW_S:
-            while samples and samples[0][0] < now - WINDOW_S:
+        if samples and samples[0][0] < now - self._span_s:
+            while samples and samples[0][0] < now - self._span_s:
                 self._drop()
             self._q95 = self.mixed(())
         return self._q95
@@ -184,18 +185,18 @@ class Times:
 
     __slots__ = ("_fit", "_line", "_loaded", "_rest", "_since_refit", "window")
 
-    def __init__(self, prior_ms: float, fit: Fit | None, loaded: bool, spread_us: int = 0) -> None:
+    def __init__(self, prior_ms: float, fit: Fit | None, span_s: float, loaded: bool, spread_us: int = 0) -> None:
         """fit: prompt tokens matter; loaded: requests in flight do too."""
         prior_us = int(prior_ms * 1000)
         self._fit = fit
         self._loaded = loaded
         self._since_refit = 0
         if spread_us:  # so that it predicts the prior until it knows better
-            self.window = Window(PRIOR_SPREAD)
+            self.window = Window(PRIOR_SPREAD, span_s)
             intercept = (prior_us * 1_000_000 - PRIOR_SPREAD * spread_us) // (1_000_000 + PRIOR_SPREAD)
             self._rest: Line = (0, 0, intercept, spread_us)
         else:
-            self.window = Window(prior_us)
+            self.window = Window(prior_us, span_s)
             self._rest = ()
         self._line: Line = (self.window.q95(0.0), *self._rest)
 
@@ -239,10 +240,10 @@ class Predictor:
 
     __slots__ = ("tpot", "ttft")
 
-    def __init__(self, ttft_prior_ms: float, tpot_prior_ms: float, own: bool = False) -> None:
+    def __init__(self, ttft_prior_ms: float, tpot_prior_ms: float, own: bool = False, span_s: float = WINDOW_S) -> None:
         ttft_fit = Fit(ttft_prior_ms / 1000.0, LEAST_SCALE_S, SPREAD_US / 1e6 if own else 0.0)
-        self.ttft = Times(ttft_prior_ms, ttft_fit, own, SPREAD_US if own else 0)
-        self.tpot = Times(tpot_prior_ms, Fit(tpot_prior_ms / 1000.0, LEAST_PACE_SCALE_S) if own else None, own)
+        self.ttft = Times(ttft_prior_ms, ttft_fit, span_s, own, SPREAD_US if own else 0)
+        self.tpot = Times(tpot_prior_ms, Fit(tpot_prior_ms / 1000.0, LEAST_PACE_SCALE_S) if own else None, span_s, own)
 
     def observe_whole(self, now: float, seconds: float, output_tokens: int, load: tuple[int, int]) -> None:
         """An answer that came in one piece: split its time as the present prediction would. load: prompt tokens, in flight."""

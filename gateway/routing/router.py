@@ -15,8 +15,8 @@ from gateway.errors import GatewayError
 from gateway.routing.choose import Knobs, Plan, choose
 from gateway.routing.decision import Decision
 from gateway.routing.features import Features
-from gateway.routing.filters import exhausted, refusal
-from gateway.routing.hedging import AFTER, HedgeBudget
+from gateway.routing.filters import exhausted, refusal, unready
+from gateway.routing.hedging import AFTER, EARLY, HedgeBudget
 from gateway.routing.outputs import Outputs
 from gateway.routing.predict import predicted95_us
 from gateway.routing.retry import RetryBudget
@@ -34,7 +34,8 @@ class Choice(Struct, gc=False):
 
 
 class BackendView(Struct, frozen=True, kw_only=True):
-    """What this worker believes. state: ready | ejected | probing | cooling | rate_limited. ttft95_ms: of an empty prompt."""
+    """What this worker believes. state: ready | ejected | probing | cooling | rate_limited | stalled | headroom. ttft95_ms: of an empty
+    prompt sent now. failure_odds: of the next attempt, to 1."""
 
     backend: str
     state: str
@@ -44,6 +45,7 @@ class BackendView(Struct, frozen=True, kw_only=True):
     samples: int
     ttft95_ms: float
     tpot95_ms: float
+    failure_odds: float
 
 
 class Router:
@@ -84,10 +86,10 @@ class Router:
         return exhausted(errors, [self.state(backend) for backend in plan], now)
 
     def hedge_after_s(self, features: Features, decision: Decision) -> float | None:
-        """When a request without a first token may be hedged, in seconds; None = never. Not before it is later than was predicted."""
+        """When a request without a first token may be hedged, in seconds; None = never. Not while it is well within what was predicted."""
         if self.hedges.share <= 0.0 or features.ttft_ms is None or not features.stream or len(decision.order) < 2:
             return None
-        wait_s = max(AFTER * features.ttft_ms / 1000.0, 0.85 * 0.85 * decision.candidates[decision.order[0]].ttft95_us / 1e6)
+        wait_s = max(AFTER * features.ttft_ms / 1000.0, EARLY * decision.candidates[decision.order[0]].ttft95_us / 1e6)
         return wait_s if wait_s < features.ttft_ms / 1000.0 else None
 
     def hedge(self, x: tuple[Features, Route, Catalog], taken: Collection[str], waited_s: float, now: float) -> Backend | None:
@@ -107,20 +109,28 @@ class Router:
         return None
 
     def snapshot(self, now: float) -> list[BackendView]:
-        """One entry per backend, for the admin pages and metrics."""
-        return [
-            BackendView(
-                backend=name,
-                state=s.health.reason(now) or "ready",
-                ready_in_s=s.health.ready_at(now) - now,
-                in_flight=s.in_flight,
-                waiting=len(s.waiting),
-                samples=len(s.predictor.ttft.window.samples),
-                ttft95_ms=predicted95_us(s.ttft_line(now), s.outstanding, s.in_flight) / 1000,
-                tpot95_ms=predicted95_us(s.predictor.tpot.line(now), s.outstanding, s.in_flight) / 1000,
+        """One entry per backend that was ever chosen among, for the admin pages and metrics."""
+        known = self._states if self._catalog is None else self._catalog.backends
+        views = []
+        for name, s in self._states.items():
+            if name not in known:
+                continue
+            reason, wait_s = unready(s, 0, now)
+            load = (s.outstanding, s.in_flight)
+            views.append(
+                BackendView(
+                    backend=name,
+                    state=reason or "ready",
+                    ready_in_s=round(wait_s, 3),
+                    in_flight=s.in_flight,
+                    waiting=len(s.waiting),
+                    samples=len(s.predictor.ttft.window.samples),
+                    ttft95_ms=predicted95_us(s.ttft_line(now), *load) / 1000,
+                    tpot95_ms=predicted95_us(s.predictor.tpot.line(now), *load) / 1000,
+                    failure_odds=s.odds_ppm(now) / 1e6,
+                )
             )
-            for name, s in self._states.items()
-        ]
+        return views
 
     def _adopt(self, catalog: Catalog) -> None:
         """A new snapshot: keep the states of backends that are still the same machine; of the rest each running Call keeps its own."""

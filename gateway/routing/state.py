@@ -14,6 +14,7 @@ from gateway.settings import Routing
 from providers.errors import ProviderError
 
 MIN_PACE_TOKENS = 4  # a shorter answer says nothing about the time per token
+FRESH = 0.25  # of the window's span: a backend with a sample this young is not explored
 STALLED = 3  # so many requests that wait long, and no answer since they began: the backend hangs
 STALLED_TIMES = 3.0  # long = so many times the prediction
 FAILURE_MEMORY_S = 60.0  # failures and answers count by half after so long
@@ -30,6 +31,7 @@ class BackendState:
         "_counted_at",
         "_failures",
         "backend",
+        "fresh_s",
         "headroom",
         "health",
         "in_flight",
@@ -46,7 +48,8 @@ class BackendState:
     def __init__(self, backend: Backend, settings: Routing | None = None, workers: int = 1) -> None:
         settings = settings or Routing()
         self.health = Health(settings.eject_after, settings.eject_s, settings.eject_cap_s)
-        self.predictor = Predictor(backend.ttft_prior_ms, backend.tpot_prior_ms, backend.own)
+        self.predictor = Predictor(backend.ttft_prior_ms, backend.tpot_prior_ms, backend.own, settings.window_s)
+        self.fresh_s = FRESH * settings.window_s
         self.workers = workers
         self.in_flight = 0
         self.outstanding = 0  # prompt tokens of those that wait for their first token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -20,8 +21,12 @@ from gateway import errors, people
 from gateway.api import admin
 from gateway.app import tell, tell_http
 from gateway.auth import Keyring, ensure_secret, mint
+from gateway.catalog import Backend, Catalog, Route
 from gateway.money.windows import to_us
+from gateway.routing.features import Features
+from gateway.routing.router import Router
 from gateway.settings import Settings
+from providers.errors import ServerFailed
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
 
@@ -50,6 +55,7 @@ CALLS = [
     ("GET", "/admin/reports/forecast"),
     ("GET", "/admin/reports/budgets"),
     ("GET", "/admin/reports/owned"),
+    ("GET", "/admin/backends"),
 ]
 
 
@@ -59,10 +65,13 @@ class Needed(Struct):
     settings: Settings
     engine: AsyncEngine
     keyring: Keyring
+    router: Router
 
 
 class Admin:
     """A client with an admin key, and one key without the scope."""
+
+    router: Router
 
     def __init__(self, app: Litestar, client: httpx.AsyncClient, key: str, plain: str) -> None:
         self.app = app
@@ -84,14 +93,16 @@ async def ops(database: Database) -> AsyncIterator[Admin]:
     await people.add_team(database.engine, "ops")
     key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
     plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"))
-    parts = Needed(settings, database.engine, Keyring(accepted, database.engine))
+    parts = Needed(settings, database.engine, Keyring(accepted, database.engine), Router())
     app = Litestar(
         route_handlers=admin.handlers(parts),
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http},
         logging_config=None,
     )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:  # type: ignore[arg-type]
-        yield Admin(app, client, key, plain)
+        made = Admin(app, client, key, plain)
+        made.router = parts.router
+        yield made
 
 
 async def test_every_route_is_closed_to_keys_without_the_scope(ops: Admin) -> None:
@@ -104,6 +115,29 @@ async def test_every_route_is_closed_to_keys_without_the_scope(ops: Admin) -> No
             told, body = await ops.call(method, path, {} if method in ("POST", "PUT") else None, key)
             assert told == status, (method, path)
             assert set(body["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_the_state_of_every_backend_is_told(ops: Admin) -> None:
+    one = Backend(name="one", vendor="openai", model="m", dialect="openai_chat", ttft_prior_ms=300.0)
+    catalog = Catalog(version="v", backends={"one": one}, routes={"r": Route(name="r", backends=("one",))})
+    asked = Features(route="r", dialect="openai_chat", input_tokens=10, input_tokens_upper=20, expected_output_tokens=5)
+    router = ops.router
+    router.plan(asked, catalog.routes["r"], catalog, time.monotonic(), 0.5)
+    assert (await ops.call("GET", "/admin/backends"))[1]["data"][0] | {"ready_in_s": 0.0} == {
+        "backend": "one",
+        "state": "ready",
+        "ready_in_s": 0.0,
+        "in_flight": 0,
+        "waiting": 0,
+        "samples": 0,
+        "ttft95_ms": 300.0,
+        "tpot95_ms": 20.0,
+        "failure_odds": 0.0,
+    }
+    for _ in range(3):
+        router.state(one).started(time.monotonic(), asked).failed(time.monotonic(), ServerFailed("500", answered=True))
+    told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]
+    assert told["state"] == "ejected" and 0 < told["ready_in_s"] <= 5 and told["failure_odds"] > 0.2
 
 
 async def test_teams(ops: Admin, database: Database) -> None:

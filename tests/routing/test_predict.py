@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.routing.predict import GAP_S, MAX_US, PAD, SPARED, WINDOW, WINDOW_S, Predictor, Window, predicted95_us, residual95
+from gateway.routing.predict import GAP, MAX_US, PAD, SPARED, WINDOW, WINDOW_S, Predictor, Window, predicted95_us, residual95
 
 
 def test_prior_alone_then_padding_then_samples_alone() -> None:
@@ -60,7 +60,7 @@ def test_after_a_silence_new_samples_replace_the_old() -> None:
     window = Window(800)
     for i in range(30):
         window.add(i * 0.1, 9000)
-    later = 3.0 + GAP_S + 1
+    later = 3.0 + GAP * WINDOW_S + 1
     for i in range(PAD - 1):
         assert window.recovering == (i > 0)
         window.add(later + i * 0.1, 200)

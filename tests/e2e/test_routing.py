@@ -1,0 +1,149 @@
+"""The running gateway chooses well: it hedges what is late, leaves a backend in a brown-out and comes back, and says why."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import FLAT, Gateway, backend, route, running
+from tests.fakes.upstream import FakeUpstream, chat_chunks, hang, head, sse_reply
+from tests.fixtures.waiting import until_true
+
+SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\n"
+CHEAP = 'price = { input = "0.10", output = "0.10" }'
+DEAR = 'price = { input = "9.00", output = "90.00" }'
+QUICK = "ttft_prior_ms = 50"
+
+
+@pytest.fixture(scope="module")
+def cheap() -> Iterator[FakeUpstream]:
+    with FakeUpstream().threaded() as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def dear() -> Iterator[FakeUpstream]:
+    with FakeUpstream().threaded() as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def gateway(cheap: FakeUpstream, dear: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    config = SETTINGS + "".join(
+        backend(f"{name}-{kind}", url.url, price=price, more=QUICK)
+        for name in ("late", "poor", "brown")
+        for kind, url, price in (("cheap", cheap, FLAT if name == "poor" else CHEAP), ("dear", dear, DEAR))
+    )
+    config += route("hedged", "late-cheap", "late-dear", more="ttft_ms = 3000")
+    config += route("poor", "poor-cheap", "poor-dear", more="ttft_ms = 1000")
+    config += route("brown", "brown-cheap", "brown-dear", more="ttft_ms = 2000")
+    with running(tmp_path_factory.mktemp("gateway"), config) as made:
+        made.key("alpha")
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def fresh(cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    for upstream in (cheap, dear):
+        upstream.requests.clear()
+        upstream.play()
+
+
+def ask(gateway: Gateway, route: str, team: str = "alpha", most: int = 100, **headers: str) -> tuple[int, bytes, Any]:
+    body = {"model": route, "messages": [{"role": "user", "content": "Say hello."}], "stream": True, "max_tokens": most}
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return gateway.call("POST", "/v1/chat/completions", json.dumps(body).encode(), gateway.keys[team], named)
+
+
+def test_a_late_request_is_hedged_and_the_loser_is_cancelled_and_booked(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    cheap.play([head(200, {"content-type": "text/event-stream"}), hang()])
+    dear.play(sse_reply(chat_chunks(["hedged ", "answer"], usage=(9, 2))))
+    status, raw, headers = ask(gateway, "hedged")
+    assert status == 200 and b"hedged " in raw
+    assert headers["x-tollway-backend"] == "late-dear"
+    until_true(lambda: cheap.open_connections == 0, "the loser's call is closed")
+    found: list[Any] = []
+
+    def settled() -> bool:
+        status, body, _ = gateway.get(f"/v1/requests/{headers['x-tollway-request-id']}", gateway.keys["alpha"])
+        found[:] = [json.loads(body)] if status == 200 else []
+        return status == 200
+
+    until_true(settled, "its row")
+    attempts = found[0]["attempts"]
+    assert [(one["backend"], one["outcome"], one["error"]) for one in attempts] == [
+        ("late-cheap", "cancelled", "lost_race"),
+        ("late-dear", "completed", ""),
+    ]
+    rows = gateway.rows("SELECT cost, input_tokens, output_tokens FROM attempts WHERE backend = 'late-cheap'")
+    assert rows[0]["cost"] > 0, "what was sent may have been read, and is booked"
+    total = gateway.rows("SELECT cost FROM usage WHERE id = :id", id=headers["x-tollway-request-id"].replace("-", ""))
+    told = gateway.rows("SELECT sum(cost) AS cost FROM attempts")
+    assert not total or total[0]["cost"] == told[0]["cost"]
+
+
+def test_a_hedge_that_cannot_be_reserved_is_not_sent(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    gateway.key("poor")
+    gateway.budget("0.0011", team="poor")  # 100 tokens of the cheap one cost 0.001, of the dear one 0.009
+    cheap.play(sse_reply(chat_chunks(["free"], usage=(9, 0))))
+    until_true(lambda: ask(gateway, "poor", "poor", 1000)[0] == 402, "the worker knows the budget")
+    dear.requests.clear()
+    cheap.play(sse_reply(chat_chunks(["slow"], usage=(9, 1)), first_s=1.5))
+    status, raw, headers = ask(gateway, "poor", "poor")
+    assert status == 200 and b"slow" in raw and headers["x-tollway-backend"] == "poor-cheap"
+    assert dear.requests == []
+
+
+class Traffic:
+    """Interactive and relaxed requests, one after another in several threads, until stopped; who answered each, and when it was sent."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.over = threading.Event()
+        self.answered: list[tuple[float, str, bool]] = []
+        self.threads = [threading.Thread(target=self._run, args=(n % 2 == 1,)) for n in range(6)]
+
+    def _run(self, relaxed: bool) -> None:
+        while not self.over.is_set():
+            began = time.monotonic()
+            headers = {"x_tollway_ttft_ms": "86000000", "x_tollway_deadline_ms": "60000"} if relaxed else {}
+            status, _, told = ask(self.gateway, "brown", **headers)
+            assert status == 200
+            self.answered.append((began, told["x-tollway-backend"], relaxed))
+            self.over.wait(0.05)
+
+    def last(self, backend: str, count: int, since: float) -> bool:
+        """The newest interactive requests, all sent since then, went to this backend."""
+        newest = [name for began, name, relaxed in self.answered[-200:] if began >= since and not relaxed][-count:]
+        return len(newest) == count and set(newest) == {backend}
+
+    def __enter__(self) -> Traffic:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_a_brown_out_shifts_traffic_and_its_end_brings_it_back(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    """On a virtual clock this takes less than two seconds (tests/routing/test_router.py); here it takes as long as the machine needs."""
+    usual = sse_reply(chat_chunks(["tok "] * 3, usage=(9, 3)))
+    slow = sse_reply(chat_chunks(["tok "] * 3, usage=(9, 3)), first_s=4.0)
+    cheap.play(usual)
+    dear.play(usual)
+    with Traffic(gateway) as traffic:
+        until_true(lambda: traffic.last("brown-cheap", 8, 0.0), "the cheap one serves")
+        onset = time.monotonic()
+        cheap.play(slow)
+        until_true(lambda: traffic.last("brown-dear", 8, onset), "traffic leaves the slow one", 60.0)
+        over = time.monotonic()
+        cheap.play(usual)
+        until_true(lambda: traffic.last("brown-cheap", 8, over), "traffic comes back", 120.0)
