@@ -1,7 +1,7 @@
-"""An answer as items that open, grow by pieces of text and are done; every step is told as an event, beside the items themselves.
+"""An answer as items that open, grow by pieces of text and are done, each with its place in the output, both ways.
 
 One item with text is open at a time, calls beside it. A dialect brings its kinds of text and what a new item is made of; the order of
-steps is here. Knows no request and no end of a stream.
+steps and the counting of calls are here. Knows no request and no end of a stream.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 from msgspec import Struct
 
 from providers.dialects.sink import Sink
-from providers.types import Event, Request
+from providers.types import Event, Request, ToolCallDelta
 
 Step = dict[str, Any]
 
 
+# ---- to a client --------------------------------------------------------------------------------------------------------------------
 class Kind(Struct, frozen=True):
     """A kind of text. item: what it stands in; place: the list there that gets its part; part: the part's name in events; type and
     member: of the part; lists: what else the part has.
@@ -53,9 +54,10 @@ class Item:
 class Items(Sink):
     """Of several choices the first. output: the items, whole once they are done. incomplete: what is done from now on was cut off."""
 
-    __slots__ = ("_kinds", "_open", "incomplete", "output")
+    __slots__ = ("_calls", "_kinds", "_open", "incomplete", "output")
 
     prefix = ""  # of the names of all steps
+    arguments = ""  # what the steps of a call's arguments are called
 
     def __init__(self, request: Request, answer_id: str, kinds: Mapping[str, Kind]) -> None:
         """kinds: of text, by the name of their steps."""
@@ -64,14 +66,40 @@ class Items(Sink):
         self.incomplete = False
         self._kinds = kinds
         self._open: Item | None = None
+        self._calls: dict[int, Item] = {}
 
     def new(self, kind: str) -> dict[str, Any]:
         """The members of an item that begins."""
         raise NotImplementedError
 
+    def new_call(self, event: ToolCallDelta) -> dict[str, Any]:
+        """The same of a call, with its name and without arguments."""
+        raise NotImplementedError
+
     def take(self, event: Event, out: list[Any]) -> None:
         if not getattr(event, "choice", 0):
             super().take(event, out)
+
+    def call(self, event: ToolCallDelta, out: list[Step]) -> None:
+        item = self._calls.get(event.index)
+        if item is None:
+            self.shut(out)
+            item = self._calls[event.index] = self.start(self.new_call(event), out)
+        if event.arguments.strip() or (event.arguments and item.pieces):
+            item.pieces.append(event.arguments)
+            out.append(item.step(f"{self.prefix}{self.arguments}.delta", delta=event.arguments))
+
+    def end(self, out: list[Step]) -> None:
+        """Everything that is open is done."""
+        self.shut(out)
+        for item in self._calls.values():
+            if not item.pieces:  # a call without arguments: what the client gets must parse
+                item.pieces.append("{}")
+                out.append(item.step(f"{self.prefix}{self.arguments}.delta", delta="{}"))
+            whole = item.members["arguments"] = "".join(item.pieces)
+            out.append(item.step(f"{self.prefix}{self.arguments}.done", name=item.members["name"], arguments=whole))
+            self.done(item, out)
+        self._calls.clear()
 
     def say(self, name: str, text: str, out: list[Step], **more: Any) -> dict[str, Any]:
         """One more piece of a text; the part that it belongs to."""
@@ -127,3 +155,49 @@ class Items(Sink):
         out.append(item.step(f"{self.prefix}{kind.part}.done", part=part))
         item.members[kind.place].append(part)
         item.kind, item.pieces = None, []
+
+
+# ---- from a backend -----------------------------------------------------------------------------------------------------------------
+class Begun:
+    """An item that has begun. said: something of it was streamed. place: where its text stands, of several that it may be told in."""
+
+    __slots__ = ("done", "place", "said")
+
+    def __init__(self) -> None:
+        self.said = self.done = False
+        self.place = ""
+
+
+class BegunItems:
+    """The items of one answer from its backend, by their places in its output. calls: place -> our index."""
+
+    __slots__ = ("_by_place", "calls")
+
+    def __init__(self) -> None:
+        self._by_place: dict[int, Begun] = {}
+        self.calls: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_place)
+
+    def at(self, place: int) -> Begun:
+        return self._by_place.setdefault(place, Begun())
+
+    def call(self, place: int, named: tuple[str, str], given: str | None, events: list[Event]) -> None:
+        """A call begins, or is done. named: its id and name. given: its arguments, where it is done; said now if they were not streamed,
+        as an empty object where it has none.
+        """
+        item = self.at(place)
+        arguments = "" if given is None or item.said else given.strip() or "{}"
+        item.said = item.said or bool(arguments)
+        if place not in self.calls:
+            self.calls[place] = len(self.calls)
+            events.append(ToolCallDelta(self.calls[place], arguments, named[0] or None, named[1] or None))
+        elif arguments:
+            events.append(ToolCallDelta(self.calls[place], arguments))
+
+    def argument(self, place: int, piece: str, events: list[Event]) -> None:
+        item, call = self.at(place), self.calls.get(place)
+        if call is not None and piece:
+            item.said = item.said or bool(piece.strip())
+            events.append(ToolCallDelta(call, piece))

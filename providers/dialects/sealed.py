@@ -15,6 +15,7 @@ from providers.dialects.rawjson import LIST, NULL, decode_any, decode_objects, d
 from providers.errors import Rejected
 
 _MARK = "tollway:"
+SIGNATURE, REDACTED = "signature", "redacted"  # what another language's reasoning is sealed as, for a language of one member for both
 
 
 def seal(kind: str, text: str) -> str:
@@ -62,6 +63,15 @@ def _holds_seal(part: Any) -> bool:
 def seal_members(language: str, members: Mapping[str, Raw]) -> str:
     """What a piece of reasoning has beside its text, in a language that keeps that in members of its own."""
     return seal(language, encode_json(members).decode())
+
+
+def sealed_forms(text: str, language: str, members: Mapping[str, Raw], has_text: bool) -> tuple[str | None, str | None]:
+    """(signature, redacted) of reasoning whose language has one member for both: another's own again, or its members sealed."""
+    signature, redacted = unseal(text, SIGNATURE), unseal(text, REDACTED)
+    if signature is None and redacted is None:
+        own = seal_members(language, members)
+        return (own, None) if has_text else (None, own)
+    return signature, redacted
 
 
 def open_members(text: str, language: str) -> dict[str, Any] | None:

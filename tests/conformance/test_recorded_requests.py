@@ -70,7 +70,7 @@ def test_recorded_conversations_survive_the_neutral_model(name: str) -> None:
                 "id"
             ]
         elif name == "responses":
-            written = json.loads(bytes(responses_content.encode_messages(speaks.messages(request))))
+            written = json.loads(bytes(responses_content.encode_messages(speaks.messages(request))["input"]))
             assert turns(written) == turns(responses_items(raw)), record["id"]
         else:
             written = messages_content.encode_messages(speaks.messages(request))

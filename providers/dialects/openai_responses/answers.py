@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from providers.dialects.base import UNREADABLE
 from providers.dialects.error_bodies import stated_error
+from providers.dialects.items import Begun, BegunItems
 from providers.dialects.openai_responses import wire
 from providers.dialects.openai_responses.content import NAME, reasoning_text, sealed_of
 from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json, number, text
@@ -19,33 +20,22 @@ from providers.dialects.streams import LEAVE, PASS, USAGE, StreamReader
 from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, Cut
 from providers.sse import Event as BlockEvent
-from providers.types import Event, Extra, Finished, Frame, ReasoningDelta, Started, TextDelta, ToolCallDelta
+from providers.types import Event, Extra, Finished, Frame, ReasoningDelta, Started, TextDelta
 
 _ENDS = ("response.completed", "response.incomplete")
 _PLACES = {"response.reasoning_text.delta": "content", "response.reasoning_summary_text.delta": "summary"}
 
 
-class _Item:
-    """An item of the output. said: something of it was streamed. place: where its reasoning stands."""
-
-    __slots__ = ("done", "place", "said")
-
-    def __init__(self) -> None:
-        self.said = self.done = False
-        self.place = ""
-
-
 class Answer:
     """Turns wire events into ours; the state of one answer."""
 
-    __slots__ = ("_calls", "_items", "_meter", "_started", "carried", "finished")
+    __slots__ = ("_items", "_meter", "_started", "carried", "finished")
 
     def __init__(self) -> None:
         self.carried = False  # an event that carries something was given away
         self.finished = False
         self._started = False
-        self._items: dict[int, _Item] = {}
-        self._calls: dict[int, int] = {}  # place in the output -> our index
+        self._items = BegunItems()
         self._meter = Meter(wire.NESTING)
 
     def take(self, event: wire.StreamEvent, events: list[Event]) -> None:
@@ -54,13 +44,13 @@ class Answer:
         if kind in ("response.output_text.delta", "response.refusal.delta"):
             self._say(event, events)
         elif kind == "response.function_call_arguments.delta":
-            self._arguments(event, events)
+            self._items.argument(_place(event), text(event.delta), events)
         elif kind in _PLACES or kind == "response.reasoning_summary_part.added":
             self._think(event, _PLACES.get(kind, "summary"), events)
         elif kind == "response.output_text.annotation.added":
             events.append(_extra("annotation", decode_any(event.annotation)))
         elif kind in ("response.output_item.added", "response.output_item.done"):
-            self.item(number(event.output_index) or 0, event.item, events, done=kind.endswith("done"))
+            self.item(_place(event), event.item, events, done=kind.endswith("done"))
         elif event.response is not None and (kind in _ENDS or kind == "response.failed"):
             self.carried = self.carried or len(events) > before
             self.end(event.response, events)
@@ -77,57 +67,41 @@ class Answer:
     def end(self, response: wire.Response, events: list[Event]) -> None:
         """The whole answer, of which most or nothing was streamed."""
         self.start(response, events)
-        for index, item in enumerate((not self._items and response.output) or ()):  # places there need not be those of the stream
-            self.item(index, item, events, done=True)
+        for place, item in enumerate((not self._items and response.output) or ()):  # places there need not be those of the stream
+            self.item(place, item, events, done=True)
         self._meter.take(response.usage, events)
         status = text(response.status)
         if response.error is not None or status not in ("completed", "incomplete", ""):
             raise stated_error({"error": response.error or {"message": f"the backend ended its answer with the status {status[:40]}"}})
         details = response.incomplete_details if isinstance(response.incomplete_details, dict) else {}
         why = text(details.get("reason"))
-        reason = wire.FINISH.get(why, why or "length") if status == "incomplete" else "tool_calls" if self._calls else "stop"
+        reason = wire.FINISH.get(why, why or "length") if status == "incomplete" else "tool_calls" if self._items.calls else "stop"
         self.finished = True
         events.append(Finished(reason))
 
-    def _of(self, event: wire.StreamEvent) -> _Item:
-        return self._items.setdefault(number(event.output_index) or 0, _Item())
-
     def _say(self, event: wire.StreamEvent, events: list[Event]) -> None:
         if event.delta or event.logprobs:
-            self._of(event).said = True
+            self._items.at(_place(event)).said = True
             events.append(TextDelta(text(event.delta), 0, _logprobs(event.logprobs), event.type == "response.refusal.delta"))
 
     def _think(self, event: wire.StreamEvent, place: str, events: list[Event]) -> None:
         """One text, though it may be told twice, in full and as a summary."""
-        item = self._of(event)
+        item = self._items.at(_place(event))
         item.place = item.place or (place if event.delta else "")
         said = "\n\n" if item.said and event.type.endswith("part.added") and event.summary_index else text(event.delta)
         if said and item.place == place:
             item.said = True
             events.append(ReasoningDelta(said))
 
-    def _arguments(self, event: wire.StreamEvent, events: list[Event]) -> None:
-        item, piece = self._of(event), text(event.delta)
-        call = self._calls.get(number(event.output_index) or 0)
-        if call is not None and piece:
-            item.said = item.said or bool(piece.strip())
-            events.append(ToolCallDelta(call, piece))
-
-    def item(self, index: int, raw: Raw, events: list[Event], *, done: bool) -> None:
+    def item(self, place: int, raw: Raw, events: list[Event], *, done: bool) -> None:
         """An item begins, or is done: what of it was not streamed is said now."""
-        state, item = self._items.setdefault(index, _Item()), wire.decode_item(raw)
+        state, item = self._items.at(place), wire.decode_item(raw)
         if state.done:
             return
         state.done = done
         if item.type == "function_call":
-            arguments = text(item.arguments).strip() or "{}" if done and not state.said else ""
-            if index not in self._calls:
-                self._calls[index] = len(self._calls)
-                events.append(
-                    ToolCallDelta(self._calls[index], arguments, text(item.call_id) or text(item.id) or None, text(item.name) or None)
-                )
-            elif arguments:
-                events.append(ToolCallDelta(self._calls[index], arguments))
+            named = text(item.call_id) or text(item.id), text(item.name)
+            self._items.call(place, named, text(item.arguments) if done else None, events)
         elif done and item.type == "reasoning":
             self._reasoning(state, decode_object(raw), events)
         elif done and item.type == "message":
@@ -136,7 +110,7 @@ class Answer:
         elif done:
             events.append(_extra("item", decode_any(raw)))
 
-    def _reasoning(self, state: _Item, members: dict[str, Raw], events: list[Event]) -> None:
+    def _reasoning(self, state: Begun, members: dict[str, Raw], events: list[Event]) -> None:
         for place in () if state.said else ("content", "summary"):
             said = reasoning_text(decode_any(members.get(place, NULL)))
             if said and not state.said:
@@ -152,6 +126,10 @@ class Answer:
         if said or logprobs:
             events.append(TextDelta(said, 0, logprobs, refusal))
         events += [_extra("annotation", annotation) for annotation in _objects(part.get("annotations"))]
+
+
+def _place(event: wire.StreamEvent) -> int:
+    return number(event.output_index) or 0
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

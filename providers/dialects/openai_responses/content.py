@@ -19,7 +19,7 @@ from providers.dialects import rawjson
 from providers.dialects.crossing import Carries
 from providers.dialects.functions import read_tool, write_tool
 from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json, kept, string, written
-from providers.dialects.sealed import open_members, seal, seal_members, unseal
+from providers.dialects.sealed import REDACTED, SIGNATURE, open_members, seal, sealed_forms
 from providers.types import Audio, Call, Document, Image, Message, Opaque, Part, RedactedThinking, Refusal, Request, Text, Thinking, Tool
 
 NAME = "openai_responses"
@@ -39,7 +39,6 @@ CARRIES = Carries(
 _NOT_KEPT = ("type", "role", "content", "summary", "id", "status")  # of a message or reasoning, beside what is read
 _CALL = {"type", "id", "status", "call_id", "name", "arguments", "caller"}
 _BREAKPOINT, _EPHEMERAL = {"mode": "explicit"}, Raw(b'{"type":"ephemeral"}')  # a mark of the prompt cache, here and elsewhere
-SIGNATURE, REDACTED = "signature", "redacted"  # what another language's reasoning is sealed as, for a client of this one
 
 
 # ---- from the wire ------------------------------------------------------------------------------------------------------------------
@@ -119,13 +118,7 @@ def reasoning_text(pieces: Any) -> str:
 def sealed_of(members: Mapping[str, Raw], has_text: bool) -> tuple[str | None, str | None]:
     """(signature, redacted) of a reasoning item."""
     encrypted = decode_any(members.get("encrypted_content", NULL))
-    if not isinstance(encrypted, str) or not encrypted:
-        return None, None
-    signature, redacted = unseal(encrypted, SIGNATURE), unseal(encrypted, REDACTED)
-    if signature is None and redacted is None:
-        own = seal_members(NAME, kept(members, _NOT_KEPT))
-        signature, redacted = (own, None) if has_text else (None, own)
-    return signature, redacted
+    return sealed_forms(encrypted, NAME, kept(members, _NOT_KEPT), has_text) if encrypted and isinstance(encrypted, str) else (None, None)
 
 
 def _content(raw: Raw, path: str) -> str | tuple[Part, ...]:
@@ -169,8 +162,8 @@ def read_tools(request: Request) -> tuple[Tool, ...]:
 
 
 # ---- to the wire --------------------------------------------------------------------------------------------------------------------
-def encode_messages(messages: Sequence[Message]) -> Raw:
-    return Raw(encode_json([item for message in messages for item in _items(message)]))
+def encode_messages(messages: Sequence[Message]) -> dict[str, Raw]:
+    return {"input": Raw(encode_json([item for message in messages for item in _items(message)]))}
 
 
 def _items(message: Message) -> list[Any]:

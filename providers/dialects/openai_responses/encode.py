@@ -14,10 +14,11 @@ from uuid import uuid4
 from msgspec import Raw
 
 from providers.dialects.collect import own_bytes
-from providers.dialects.items import Item, Items, Kind, Step
-from providers.dialects.openai_responses.content import NAME, REDACTED, SIGNATURE, opened
+from providers.dialects.items import Items, Kind, Step
+from providers.dialects.openai_responses.content import NAME, opened
 from providers.dialects.openai_responses.wire import REASONS, usage_to_wire
 from providers.dialects.rawjson import NULL, decode_any, encode_json
+from providers.dialects.sealed import REDACTED, SIGNATURE
 from providers.dialects.streams import cost_comment
 from providers.types import Extra, Finished, Frame, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
 
@@ -39,20 +40,24 @@ def _id(kind: str) -> str:
 class _Maker(Items):
     """Events to wire events without their numbers, and the items of the output beside them."""
 
-    __slots__ = ("_calls", "created", "reason")
+    __slots__ = ("created", "reason")
 
     prefix = "response."
+    arguments = "function_call_arguments"
 
     def __init__(self, request: Request, answer_id: str) -> None:
         super().__init__(request, answer_id, _KINDS)
         self.created = 0
         self.reason = ""
-        self._calls: dict[int, Item] = {}
 
     def new(self, kind: str) -> dict[str, Any]:
         if kind == "reasoning":
             return {"type": kind, "id": _id("rs"), "summary": []}
         return {"type": kind, "id": _id("msg"), "status": "in_progress", "role": "assistant", "content": []}
+
+    def new_call(self, event: ToolCallDelta) -> dict[str, Any]:
+        named = {"call_id": event.id or _id("call"), "name": event.name or "", "arguments": ""}
+        return {"type": "function_call", "id": _id("fc"), "status": "in_progress", **named}
 
     def begin(self, event: Started, out: list[Step]) -> None:
         self.created = event.created
@@ -75,17 +80,6 @@ class _Maker(Items):
             self.item("reasoning", out).members |= opened(event.redacted, REDACTED)
             self.shut(out)
 
-    def call(self, event: ToolCallDelta, out: list[Step]) -> None:
-        item = self._calls.get(event.index)
-        if item is None:
-            self.shut(out)
-            named = {"call_id": event.id or _id("call"), "name": event.name or "", "arguments": ""}
-            members = {"type": "function_call", "id": _id("fc"), "status": "in_progress", **named}
-            item = self._calls[event.index] = self.start(members, out)
-        if event.arguments.strip() or (event.arguments and item.pieces):
-            item.pieces.append(event.arguments)
-            out.append(item.step("response.function_call_arguments.delta", delta=event.arguments))
-
     def extra(self, event: Extra, out: list[Step]) -> None:
         if event.dialect == NAME and event.kind == "item":
             self.shut(out)
@@ -99,19 +93,7 @@ class _Maker(Items):
     def finish(self, event: Finished, out: list[Step]) -> None:
         self.reason = self.reason or event.reason
         self.incomplete = self.reason in REASONS
-        self.finish_all(out)
-
-    def finish_all(self, out: list[Step]) -> None:
-        """Everything that is open is done."""
-        self.shut(out)
-        for item in self._calls.values():
-            if not item.pieces:  # a call without arguments: what the client gets must parse
-                item.pieces.append("{}")
-                out.append(item.step("response.function_call_arguments.delta", delta="{}"))
-            item.members["arguments"] = whole = "".join(item.pieces)
-            out.append(item.step("response.function_call_arguments.done", name=item.members["name"], arguments=whole))
-            self.done(item, out)
-        self._calls.clear()
+        self.end(out)
 
     def answer(self, request: Request, *, over: bool) -> dict[str, Any]:
         """All that an answer says, at its beginning or when it is over."""
@@ -133,7 +115,7 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     made, ignored = _Maker(request, _id("resp")), list[Step]()
     for event in [event for frame in frames for event in frame.events]:
         made.take(event, ignored)
-    made.finish_all(ignored)
+    made.end(ignored)
     return encode_json(made.answer(request, over=True))
 
 
@@ -172,7 +154,7 @@ class StreamEncoder:
         if self._passed:
             return cost_comment(cost) + self._last
         steps: list[Step] = []
-        self._made.finish_all(steps)
+        self._made.end(steps)
         rest = self._events(steps)
         response = self._made.answer(self._request, over=True)
         return rest + cost_comment(cost) + self._events([{"type": f"response.{response['status']}", "response": response}])

@@ -103,4 +103,4 @@ def foreign_fields(request: Request, quirks: Quirks = PLAIN) -> tuple[dict[str, 
     """As crossing.foreign_fields. Raises Unsupported for what this language or this target cannot say."""
     crossing = Crossing(content.CARRIES, quirks.takes - {"cache_control"})  # which half of the places for it are missing here
     told = encode_parameters(request, request.parameters or Parameters(), quirks)
-    return crossed(request, crossing, lambda found: {"input": content.encode_messages(found)}, content.encode_tools, told)
+    return crossed(request, crossing, content.encode_messages, content.encode_tools, told)

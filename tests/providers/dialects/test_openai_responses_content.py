@@ -29,7 +29,7 @@ def asked(**members: Any) -> Request:
 
 
 def to_items(*messages: Message) -> Any:
-    return json.loads(bytes(encode_messages(messages)))
+    return json.loads(bytes(encode_messages(messages)["input"]))
 
 
 def of(*items: Any) -> tuple[Message, ...]:
@@ -256,7 +256,7 @@ exchanges = st.tuples(asking, answered | called, results)  # one turn of the ass
 
 @given(st.lists(exchanges, max_size=3).map(lambda turns: tuple([message for turn in turns for message in turn])))
 def test_messages_survive_the_wire(messages: tuple[Message, ...]) -> None:
-    assert decode_items(encode_messages(messages)) == messages
+    assert decode_items(encode_messages(messages)["input"]) == messages
 
 
 tools = st.builds(
