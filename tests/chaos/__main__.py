@@ -22,7 +22,7 @@ from sqlalchemy import make_url
 import migrations
 from gateway.db.engine import make_engine
 from gateway.settings import Storage
-from tests.chaos import cap, flush, kill, pause
+from tests.chaos import cap, flush, histories, kill, pause
 from tests.conftest import Database, _administer
 from tests.fixtures.services import Postgres
 
@@ -33,6 +33,7 @@ SCENARIOS: dict[str, tuple[Scenario, tuple[str, ...], float]] = {
     "kill": (kill.run, ("sqlite", "postgres"), 3600.0),
     "cap": (cap.run, ("sqlite", "postgres"), 1200.0),
     "pause": (pause.run, ("sqlite", "postgres"), 900.0),
+    "histories": (histories.run, ("sqlite",), 1800.0),
     "flush": (flush.run, ("sqlite", "postgres"), 600.0),
 }
 
