@@ -225,8 +225,8 @@ def read_request(body: bytes, table: Mapping[str, Field]) -> tuple[dict[str, Raw
 
 def asked(values: Mapping[str, Any]) -> frozenset[str]:
     """Which of the parameters that some models do not take a body sets to something."""
-    found = values.keys() & _DEFAULTS.keys()
-    return frozenset({name for name in found if values[name] is not None and values[name] != _DEFAULTS[name]}) if found else _NONE
+    found = [name for name in _DEFAULTS if name in values and values[name] is not None and values[name] != _DEFAULTS[name]]
+    return frozenset(found) if found else _NONE
 
 
 def required(values: Mapping[str, Any], name: str, table: Mapping[str, Field]) -> Any:

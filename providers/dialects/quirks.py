@@ -57,8 +57,7 @@ def ask_for_usage(fields: dict[str, Raw], request: Request, quirks: Quirks) -> N
 
 def set_limit(fields: dict[str, Raw], limit: int, names: Sequence[str], wanted: str) -> None:
     """The limit of the answer under the name that the target knows; empty: under that which the client used, or the first."""
-    given = next((name for name in names if fields.get(name, NULL) != NULL), names[0])
-    name = wanted or given
+    name = wanted or next((name for name in names if fields.get(name, NULL) != NULL), names[0])
     for other in names:
         if other != name:
             fields.pop(other, None)

@@ -92,7 +92,8 @@ class StreamEncoder(Sink):
         return b"".join(out)
 
     def begin(self, event: Started, out: list[bytes]) -> None:
-        self._begin(event.created)
+        head = {"id": self.id, "object": "chat.completion.chunk", "created": event.created or int(time.time()), "model": self.model}
+        self._head = b"data: " + encode_json(head)[:-1]
 
     def text(self, event: TextDelta, out: list[bytes]) -> None:
         self._delta(event.choice, {"refusal" if event.refusal else "content": event.text}, out, event.logprobs)
@@ -103,13 +104,9 @@ class StreamEncoder(Sink):
         details += [] if event.redacted is None else [detail_of(RedactedThinking(event.redacted))]
         self._delta(event.choice, {**delta, "reasoning_details": details} if details else delta, out)
 
-    def _begin(self, created: int) -> None:
-        head = {"id": self.id, "object": "chat.completion.chunk", "created": created or int(time.time()), "model": self.model}
-        self._head = b"data: " + encode_json(head)[:-1]
-
     def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         if not self._head:
-            self._begin(0)
+            self.begin(Started("", ""), [])
         body = b',"choices":' + encode_json(choices)
         if self.include_usage:
             body += b',"usage":' + encode_json(usage)
