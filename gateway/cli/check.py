@@ -71,7 +71,7 @@ async def outside(chosen: Settings) -> list[Finding]:
         found += await asyncio.gather(*(one(backend) for backend in chosen.backends))
     finally:
         await upstream.close()
-    return found + [the_price(backend, priced) for backend in chosen.backends]
+    return found + [the_price(backend, priced) for backend in chosen.backends] + the_vectors(chosen)
 
 
 def state_folder(state: Path) -> Finding:
@@ -171,6 +171,18 @@ async def the_engine(backend: BackendSettings, chosen: Settings, subject: str) -
     finally:
         await provider.close()
     return Finding("ok" if wrong is None else "problem", subject, wrong or "its engine answers")
+
+
+def the_vectors(chosen: Settings) -> list[Finding]:
+    """Routes whose backends make embeddings by different models: vectors that cannot be compared."""
+    made = {one.name: one.known_as or one.model for one in chosen.backends if vendor_of(one).dialect == "openai_embeddings"}
+    found = []
+    for route in chosen.routes:
+        models = sorted({made[name] for name in route.backends if name in made})
+        if len(models) > 1:
+            text = f"its vectors are of different models ({', '.join(models)}), which cannot be compared: give each a route of its own"
+            found.append(Finding("warning", f"route {route.name}", text))
+    return found
 
 
 def the_price(backend: BackendSettings, priced: set[tuple[str, str]]) -> Finding:

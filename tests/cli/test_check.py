@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.check import Finding, file_system, outside, state_folder, the_price
-from gateway.settings import BackendSettings, PriceSettings, Settings, Storage
+from gateway.cli.check import Finding, file_system, outside, state_folder, the_price, the_vectors
+from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
 from tests.cli.test_cli import tollway
 
 PRICED = PriceSettings(input="1", output="2")
@@ -122,3 +122,13 @@ def test_the_command(tmp_path: Path) -> None:
     file.write_text('[[backends]]\nname = "a"\nvendor = "nobody"\nmodel = "m"\n')
     assert tollway("check", cwd=tmp_path).returncode == 78
     assert not (tmp_path / ".tollway").exists()
+
+
+def test_a_route_over_vectors_of_two_models() -> None:
+    def embedding(name: str, model: str) -> BackendSettings:
+        return BackendSettings(name=name, vendor="openai", model=model, price=PRICED)
+
+    backends = (embedding("a", "text-embedding-3-small"), embedding("b", "text-embedding-3-large"), embedding("c", "gpt-4o"))
+    routes = (RouteSettings(name="mixed", backends=("a", "b")), RouteSettings(name="one", backends=("a", "c")))
+    found = the_vectors(Settings(backends=backends, routes=routes))
+    assert [(finding.level, finding.subject) for finding in found] == [("warning", "route mixed")]
