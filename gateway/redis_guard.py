@@ -25,6 +25,13 @@ class Away(Exception):
     """Redis did not answer, or not in time, or is not asked at present."""
 
 
+async def end(task: asyncio.Task[Any], every_s: float) -> None:
+    """Cancel a task that talks to Redis until it has ended: redis-py, waiting for a connection, may swallow a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=every_s)
+
+
 class RedisGuard:
     """One pool of connections with a circuit breaker. Works with Redis absent at start; `start` and `close` inside the event loop."""
 
@@ -54,8 +61,7 @@ class RedisGuard:
 
     async def close(self) -> None:
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+            await end(self._watching, self.timeout_s)
         await self.redis.aclose()
         await self.redis.connection_pool.disconnect()
 

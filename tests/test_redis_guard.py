@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from redis.exceptions import RedisError
 
-from gateway.redis_guard import ERRORS_OPEN, PINGS_CLOSE, Away, RedisGuard
+from gateway.redis_guard import ERRORS_OPEN, PINGS_CLOSE, Away, RedisGuard, end
 from tests.fixtures.waiting import until
 
 
@@ -55,3 +56,16 @@ async def test_it_stays_open_while_nobody_listens() -> None:
     await until(lambda: made.errors >= ERRORS_OPEN + PINGS_CLOSE)
     assert made.is_open
     await made.close()
+
+
+async def test_a_task_that_swallows_a_cancellation_is_ended_all_the_same() -> None:
+    async def stubborn() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        await asyncio.sleep(3600)
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await end(task, 0.01)
+    assert task.cancelled()
+    await end(task, 0.01)

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from gateway.cache.response import VERSION, Entry, decode, encode
-from gateway.redis_guard import PING_S, Away, RedisGuard
+from gateway.redis_guard import PING_S, Away, RedisGuard, end
 from gateway.settings import CacheSettings
 
 PREFIX = b"tollway:cache:" + VERSION + b":"
@@ -189,8 +189,7 @@ class RedisStore:
     async def close(self) -> None:
         """Stop; what is not yet written is lost, which costs a miss."""
         if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+            await end(self._writing, self._settings.redis_timeout_s)
         await self.guard.close()
 
     async def _fetch(self, key: bytes) -> bytes | None:

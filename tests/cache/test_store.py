@@ -212,17 +212,23 @@ async def test_what_waits_to_be_written_is_bounded(entry: MakeEntry) -> None:
     await store.close()
 
 
-async def test_many_at_once(shared: RedisStore, entry: MakeEntry) -> None:
+async def test_many_at_once(valkey: Server, entry: MakeEntry) -> None:
     """In memory and in Redis alike: each key by itself, those not yet written too, and more than go in one round trip."""
     known = {f"key {n}".encode(): entry(f"answer {n}") for n in range(TOGETHER + 3)}
     asked = [b"unknown", *known, b"also unknown"]
-    for store in (memory()[0], shared):
-        for name, stored in known.items():
-            store.put(name, stored, 60)
-        assert await store.get_many(asked) == [None, *known.values(), None]
-    await until(lambda: shared.counters.stored == len(known), "all are stored")
-    assert await shared.get_many(asked) == [None, *known.values(), None]
-    assert shared.counters.misses == 4 and shared.counters.hits == 2 * len(known)
+    valkey.start()
+    shared = RedisStore(valkey.url, CacheSettings(redis_timeout_s=30.0))  # of what is tested here, no time is
+    await shared.start()
+    try:
+        for store in (memory()[0], shared):
+            for name, stored in known.items():
+                store.put(name, stored, 60)
+            assert await store.get_many(asked) == [None, *known.values(), None]
+        await until(lambda: shared.counters.stored == len(known), "all are stored")
+        assert await shared.get_many(asked) == [None, *known.values(), None]
+        assert shared.counters.misses == 4 and shared.counters.hits == 2 * len(known)
+    finally:
+        await shared.close()
 
 
 async def test_many_at_once_without_redis_are_misses(shared: RedisStore, valkey: Server) -> None:
