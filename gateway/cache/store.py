@@ -160,15 +160,14 @@ class RedisStore:
 
     async def get_many(self, keys: Sequence[bytes], max_age_s: float | None = None) -> list[Entry | None]:
         """All of them, TOGETHER in a round trip."""
-        asked = [key for key in keys if key not in self._pending]
-        fetched: dict[bytes, bytes | None] = {}
+        known: dict[bytes, bytes | None] = {key: self._pending[key][0] for key in keys if key in self._pending}
+        asked = [key for key in keys if key not in known]
         for first in range(0, len(asked), TOGETHER):
             some = asked[first : first + TOGETHER]
-            fetched |= zip(some, await self._fetch_many(some), strict=True)
+            known |= zip(some, await self._fetch_many(some), strict=True)
         now, found = time.time(), list[Entry | None]()
         for key in keys:
-            pending = self._pending.get(key)
-            data = pending[0] if pending is not None else fetched.get(key)
+            data = known[key]
             found.append(None if data is None else _usable(data, now, max_age_s))
         hits = sum(entry is not None for entry in found)
         self.counters.hits += hits
