@@ -337,7 +337,6 @@ async def test_at_the_boundary_the_next_period_is_open_and_the_last_one_closes(d
     assert sorted(found.spent.values()) == [0, 15 * CENT]
 
 
-@pytest.mark.parametrize("storage", ["postgres"], indirect=True)
 async def test_g27_a_spent_day_in_shanghai_begins_anew_at_sixteen_utc(database: Database, opened: Open) -> None:
     accounts = await opened(await add_budget(database.engine, limit=100 * CENT, period="day", timezone="Asia/Shanghai"))
 
@@ -360,6 +359,7 @@ async def test_g27_a_spent_day_in_shanghai_begins_anew_at_sixteen_utc(database: 
     assert isinstance(await asked("2026-08-20T16:00:00Z", CENT), Hold)
 
 
+@pytest.mark.parametrize("storage", ["postgres"], indirect=True)
 async def test_a_frozen_database_means_503_not_402_and_every_row_arrives(database: Database, opened: Open, storage: Storage) -> None:
     """Requests go on inside the lease; beyond it the answer is 503; after the thaw all rows are there."""
     accounts = await opened(await add_budget(database.engine, limit=10_000 * CENT))
