@@ -61,7 +61,7 @@ async def rebuild(engine: AsyncEngine, since_us: int | None = None, until_us: in
         if day_us >= pruned and (bucket_us + BUCKET_US == day_us + DAY_US or bucket_us + BUCKET_US >= stop):
             async with engine.begin() as connection:
                 await _lock(connection)
-                await _rebuild_teams(connection, day_us)
+                await rebuild_teams(connection, day_us)
     return filled
 
 
@@ -96,7 +96,8 @@ async def _rebuild_bucket(connection: AsyncConnection, bucket_us: int) -> int:
     return int(rows > 0)
 
 
-async def _rebuild_teams(connection: AsyncConnection, day_us: int) -> None:
+async def rebuild_teams(connection: AsyncConnection, day_us: int) -> None:
+    """Add up a day of UTC anew for every team, from the quarters as they stand."""
     for table, keys, sums in TEAM_TABLES:
         await connection.execute(delete(table).where(table.c.bucket_us >= day_us, table.c.bucket_us < day_us + DAY_US))
         for span_us in (HOUR_US, DAY_US):

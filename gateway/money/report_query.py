@@ -22,6 +22,7 @@ from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US, ROLLUP_KEYS, ROLLUP
 ANSWERED = ("completed", "cached")  # whose latencies are told: those of the others say when somebody gave up
 PER_GROUP_MAX = 50  # rows that are read of one group: its outcomes, or the octaves of its latencies
 LABELS_MAX = 20_000  # hours, days, … of one report
+_PIECE = ("label", "start_us", "stop_us")
 _QUERY_CANCELED = "57014"
 
 
@@ -155,12 +156,13 @@ def _pieces(dialect: str, pieces: Sequence[Piece]) -> tuple[FromClause, ColumnEl
     if dialect == "postgresql":
         lists = ([one.label for one in pieces], [one.start_us for one in pieces], [one.stop_us for one in pieces])
         source = func.unnest(*(cast(literal(values, ARRAY(BigInteger)), ARRAY(BigInteger)) for values in lists))
-        piece = source.table_valued("label", "start_us", "stop_us", name="piece").render_derived()
-        return piece, piece.c.label, piece.c.start_us, piece.c.stop_us
+        piece = source.table_valued(*_PIECE, name="piece").render_derived()
+        return piece, *(piece.c[name] for name in _PIECE)  # type: ignore[return-value]
     text = "[" + ",".join(f"[{one.label},{one.start_us},{one.stop_us}]" for one in pieces) + "]"
-    piece = func.json_each(text).table_valued("value", name="piece")
-    label, start, stop = (func.json_extract(piece.c.value, f"$[{place}]") for place in range(3))
-    return piece, label, start, stop
+    each = func.json_each(text).table_valued("value", name="each_piece")
+    columns = [func.json_extract(each.c.value, f"$[{place}]").label(name) for place, name in enumerate(_PIECE)]
+    listed = select(*columns).cte("piece").prefix_with("MATERIALIZED")  # else the text is read once more for every row that is joined
+    return listed, *(listed.c[name] for name in _PIECE)  # type: ignore[return-value]
 
 
 def cover(since_us: int, until_us: int, label: Callable[[int], str], spans_us: Sequence[int]) -> tuple[list[str], dict[int, list[Piece]]]:

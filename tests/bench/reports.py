@@ -1,15 +1,17 @@
 """How long reports take over many ledger rows, on SQLite and on Postgres, and whether a rebuild makes the same figures.
 
-    python tests/bench/reports.py [--rows 1000000] [--databases sqlite,postgres] [--repeat 5]
+    python tests/bench/reports.py [--rows 1000000] [--databases sqlite,postgres] [--repeat 5] [--rebuild sqlite,postgres]
 
-Rows are made by the database itself: a month of 24 teams, 3 keys each, 10 models on 5 vendors, 4 tags, failures, failovers, cancelled,
-cached and refused requests. Roll-ups are made from them by `tollway ledger rebuild`'s own code. Prints a table in Markdown.
+Rows are made by the database itself: a month of 24 teams, 3 keys each, 10 models on 5 vendors, 3 tags, failures, failovers, cancelled,
+cached and refused requests. Their roll-ups are added up by SQL of this file, and then made anew by the code of `tollway ledger rebuild`
+(which takes minutes): every row must be the same. Prints a table in Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import platform
 import resource
@@ -28,14 +30,16 @@ sys.path.insert(0, str(ROOT))
 
 import migrations  # noqa: E402
 from gateway.db.engine import make_engine  # noqa: E402
-from gateway.money.ledger import CLASSES, DAY_US  # noqa: E402
+from gateway.money import latencies  # noqa: E402
+from gateway.money.ledger import BUCKET_US, CLASSES, DAY_US  # noqa: E402
 from gateway.money.pricing import usd  # noqa: E402
-from gateway.money.rebuild import rebuild  # noqa: E402
+from gateway.money.rebuild import rebuild, rebuild_teams  # noqa: E402
 from gateway.money.reports import Asked, Report, spend  # noqa: E402
 from gateway.settings import Storage  # noqa: E402
 
 START_US = 20758 * DAY_US  # 2026-11-01
 MONTH_US = 30 * DAY_US
+TABLES = ("rollups", "latency_rollups", "team_rollups", "team_latency_rollups")
 TEAMS, KEYS, MODELS, CHUNK = 24, 3, 10, 100_000
 REPORTS = (
     ("month by team", Asked(by=("month", "team"))),
@@ -46,6 +50,7 @@ REPORTS = (
     ("day by team, Europe/Berlin", Asked(by=("day", "team"), timezone="Europe/Berlin")),
     ("one team by model and day", Asked(by=("model", "day"), team="team-7")),
     ("one day by team, model and tag", Asked(by=("team", "model", "tag"), since="2026-11-10", until="2026-11-11")),
+    ("one team's month by route and model: a statement", Asked(by=("route", "model"), team="team-7", latencies=False)),
     ("month by model", Asked(by=("month", "model"))),
     ("month by team, key, model and tag", Asked(by=("month", "team", "key", "model", "tag"))),
 )
@@ -102,6 +107,80 @@ def attempt_rows() -> str:
     """
 
 
+def rollup_rows() -> str:
+    """The roll-ups by quarter, written down once more: what the program adds up row by row."""
+    keys = ("org_id", "team_id", "key_id", "route")
+    place = ("backend", "vendor", "model", "outcome")
+    bucket = f"u.started_at_us - u.started_at_us % {BUCKET_US} AS bucket_us"
+    sums = ("requests", "attempts", "cost", "saved", "unpriced", "estimated", "failovers", "ttft_count", "ttft_ms", "duration_ms", *CLASSES)
+    own = (
+        *("1 AS requests", "0 AS attempts", "0 AS cost", "u.saved AS saved", "CASE WHEN u.cost IS NULL THEN 1 ELSE 0 END AS unpriced"),
+        "CASE WHEN u.estimated THEN 1 ELSE 0 END AS estimated",
+        "CASE WHEN EXISTS (SELECT 1 FROM attempts f WHERE f.request_id = u.id AND f.outcome = 'failed' AND f.backend <> u.backend)"
+        " THEN 1 ELSE 0 END AS failovers",
+        *(
+            "CASE WHEN u.ttft_ms IS NULL THEN 0 ELSE 1 END AS ttft_count",
+            "coalesce(u.ttft_ms, 0) AS ttft_ms",
+            "u.duration_ms AS duration_ms",
+        ),
+        *(f"CASE WHEN u.outcome IN ('cached', 'refused') THEN u.{name} ELSE 0 END AS {name}" for name in CLASSES),
+    )
+    tried = (
+        "0",
+        "1",
+        "CASE WHEN u.cost IS NULL THEN 0 ELSE coalesce(a.cost, 0) END",
+        *("0" for _ in range(7)),
+        *(f"a.{n}" for n in CLASSES),
+    )
+    return f"""
+    INSERT INTO rollups (bucket_us, {", ".join((*keys, *place, "tag", *sums))})
+    SELECT bucket_us, {", ".join((*keys, *place, "tag", *(f"sum({name})" for name in sums)))} FROM (
+        SELECT {bucket}, {", ".join(f"u.{name}" for name in (*keys, *place, "tag"))}, {", ".join(own)} FROM usage u
+        UNION ALL
+        SELECT {bucket}, {", ".join(f"u.{name}" for name in keys)}, {", ".join(f"a.{name}" for name in place)}, u.tag, {", ".join(tried)}
+        FROM attempts a JOIN usage u ON u.id = a.request_id
+    ) AS parts GROUP BY bucket_us, {", ".join((*keys, *place, "tag"))}
+    """
+
+
+def latency_rows(metric: str, column: str) -> str:
+    """How many requests fell into which bin: its edges are looked for one by one."""
+    lowest = [next(ms for ms in itertools.count(int(2 ** ((one - 1) / 4))) if latencies.bin_of(ms) >= one) for one in range(1, 90)]
+    number = " ".join(f"WHEN {column} < {ms} THEN {place}" for place, ms in enumerate(lowest))
+    keys = "org_id, team_id, key_id, route, backend, vendor, model, outcome, tag"
+    counts = ", ".join(f"sum(CASE WHEN (bin + 3) % 4 = {place} THEN 1 ELSE 0 END)" for place in range(4))
+    return f"""
+    INSERT INTO latency_rollups (bucket_us, {keys}, metric, octave, n0, n1, n2, n3)
+    SELECT bucket_us, {keys}, '{metric}', (bin + 3) / 4, {counts} FROM (
+        SELECT started_at_us - started_at_us % {BUCKET_US} AS bucket_us, {keys}, CASE {number} END AS bin
+        FROM usage WHERE {column} IS NOT NULL
+    ) AS binned GROUP BY bucket_us, {keys}, (bin + 3) / 4
+    """
+
+
+async def add_up(engine: AsyncEngine) -> None:
+    for statement in (rollup_rows(), latency_rows("ttft", "ttft_ms"), latency_rows("duration", "duration_ms")):
+        async with engine.begin() as connection:
+            await connection.execute(text(statement))
+    for day_us in range(START_US, START_US + MONTH_US + DAY_US, DAY_US):
+        async with engine.begin() as connection:
+            await rebuild_teams(connection, day_us)
+
+
+async def keep(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        for table in TABLES:
+            await connection.execute(text(f"CREATE TABLE kept_{table} AS SELECT * FROM {table}"))
+
+
+async def compare(engine: AsyncEngine) -> None:
+    async with engine.connect() as connection:
+        for table in TABLES:
+            for one, other in ((table, f"kept_{table}"), (f"kept_{table}", table)):
+                odd = await connection.execute(text(f"SELECT count(*) FROM (SELECT * FROM {one} EXCEPT SELECT * FROM {other}) AS odd"))
+                assert odd.scalar_one() == 0, f"{one} has rows that {other} has not"
+
+
 async def fill(engine: AsyncEngine, rows: int) -> None:
     """Rows and attempts, by the database; the engine must allow statements that take long."""
     async with engine.begin() as connection:
@@ -145,28 +224,25 @@ def databases(names: list[str]) -> Iterator[dict[str, str]]:
                 server.stop()
 
 
-async def measure(name: str, url: str, rows: int, repeat: int) -> list[tuple[str, str]]:
+async def measure(name: str, url: str, rows: int, repeat: int, again: bool) -> list[tuple[str, str]]:
     """(what, how long) of one database."""
     told: list[tuple[str, str]] = []
     long = create_async_engine(url)
     began = time.perf_counter()
     await fill(long, rows)
+    await add_up(long)
+    if again:
+        await keep(long)
     if name == "Postgres":
         async with long.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
             await connection.execute(text("VACUUM ANALYZE"))
-    await long.dispose()
     print(f"{name}: {rows} rows made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     engine = make_engine(Storage(database_url=url))
     try:
-        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-        await rebuild(engine)
-        spent = resource.getrusage(resource.RUSAGE_SELF)
-        told.append(("rebuild of all roll-ups", f"{time.perf_counter() - began:.0f} s, at most {spent.ru_maxrss // 1024} MiB"))
-        print(f"{name}: rebuilt, {spent.ru_utime - before.ru_utime:.0f} s of CPU", file=sys.stderr, flush=True)
-        if name == "Postgres":
-            async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-                for table in ("rollups", "latency_rollups", "team_rollups", "team_latency_rollups"):
-                    await connection.execute(text(f"VACUUM ANALYZE {table}"))
+        if again:
+            told.append(("rebuild of all roll-ups", await rebuilt(engine)))
+            await compare(long)
+            print(f"{name}: rebuilt, every row the same: {told[-1][1]}", file=sys.stderr, flush=True)
         for what, asked in REPORTS:
             times, ours, report = [], [], await spend(engine, asked)
             await check(engine, asked, report)
@@ -179,8 +255,21 @@ async def measure(name: str, url: str, rows: int, repeat: int) -> list[tuple[str
             told.append((f"{what} ({len(report.lines)} lines)", figures))
             print(f"{name}: {told[-1]}", file=sys.stderr, flush=True)
     finally:
+        await long.dispose()
         await engine.dispose()
     return told
+
+
+async def rebuilt(engine: AsyncEngine) -> str:
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+    await rebuild(engine)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    took = time.perf_counter() - began
+    if engine.dialect.name == "postgresql":
+        async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            for table in TABLES:
+                await connection.execute(text(f"VACUUM ANALYZE {table}"))
+    return f"{took:.0f} s, {used.ru_utime - before.ru_utime:.0f} s of CPU here, at most {used.ru_maxrss // 1024} MiB"
 
 
 async def check(engine: AsyncEngine, asked: Asked, report: Report) -> None:
@@ -196,11 +285,12 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--databases", default="sqlite,postgres")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--rebuild", default="sqlite,postgres", help="of which databases the roll-ups are made anew")
     arguments = parser.parse_args()
     results: dict[str, dict[str, str]] = {}
     with databases(arguments.databases.split(",")) as found:
         for name, url in found.items():
-            for what, took in asyncio.run(measure(name, url, arguments.rows, arguments.repeat)):
+            for what, took in asyncio.run(measure(name, url, arguments.rows, arguments.repeat, name.lower() in arguments.rebuild)):
                 results.setdefault(what, {})[name] = took
         print(f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores")
         print(f"ms: median / least of {arguments.repeat} / CPU of this process\n")
