@@ -39,6 +39,7 @@ from providers.types import Frame, Request, Usage
 
 DEFAULT_DEADLINE_S = 600.0
 NOTHING = Usage()
+PRIORITIES = {b"low": -1, b"normal": 0, b"high": 1}
 
 
 @dataclass(slots=True)
@@ -109,6 +110,8 @@ class Pipeline:
             allowed=principal.models,
             budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
             labels=route.labels,
+            team=principal.team_id,
+            priority=priority(headers.get(b"x-tollway-priority")),
             ttft_ms=objective(headers, b"x-tollway-ttft-ms", route.ttft_ms),
             tpot_ms=objective(headers, b"x-tollway-tpot-ms", route.tpot_ms),
             deadline_ms=objective(headers, b"x-tollway-deadline-ms", route.deadline_ms),
@@ -317,6 +320,15 @@ def objective(headers: Mapping[bytes, bytes], name: bytes, default: float | None
     if not 0 < value < 86_400_000:
         raise InvalidRequest(f"The header {name.decode()} must be a number of milliseconds between 0 and 86400000.", param=name.decode())
     return value
+
+
+def priority(header: bytes | None) -> int:
+    """Of x-tollway-priority: -1, 0 or 1."""
+    if header is None:
+        return 0
+    if header not in PRIORITIES:
+        raise InvalidRequest("The header x-tollway-priority may be `low`, `normal` or `high`.", param="x-tollway-priority")
+    return PRIORITIES[header]
 
 
 def allows(header: bytes) -> bool:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gateway.catalog import Backend, Price
 from gateway.routing.decision import POLICY, Candidate, Decision
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
-from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready
+from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
 from gateway.routing.predict import e2e95_us, predicted95_us
 from gateway.routing.state import BackendState, Rates
 
@@ -63,6 +63,8 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
         if unready_reason:
             reason = unready_reason
             ready_ms = int(wait_s * 1000)
+        elif not reason:
+            reason = yielding(features, state)
     rates = state.rates
     if rates is None and backend.price is not None:
         rates = rates_of(backend.price, prompt)
@@ -81,6 +83,7 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
     return Candidate(
         backend.name,
         reason,
+        state.kin,
         state.price_id,
         rates,
         ttft_line,
@@ -116,6 +119,7 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
         features.deadline_ms,
         knobs.margin,
         knobs.explore_share,
+        features.priority,
         draw,
         tuple([assess(features, state, now) for state in states]),
     )
@@ -127,10 +131,27 @@ def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
     """(order, explored, propensity of the first) from the record alone."""
     candidates = decision.candidates
     eligible = [i for i, c in enumerate(candidates) if not c.reason]
-    if len(eligible) < 2:
-        return tuple(eligible or _fallback(candidates)), False, 1.0
+    if not eligible:
+        return tuple(_fallback(candidates)), False, 1.0
     keys = _keys(decision, eligible)
     order = sorted(eligible, key=keys.__getitem__)
+    if decision.priority < 0 and keys[order[0]][0] > 0:
+        return (), False, 1.0  # whoever would be late anyway is not to delay others
+    if len(eligible) == 1:
+        return tuple(order), False, 1.0
+    order, explored, propensity = _first(decision, order, keys)
+    return tuple(_failover(decision, order, keys)), explored, propensity
+
+
+def _failover(decision: Decision, order: list[int], keys: dict[int, Key]) -> list[int]:
+    """The first, then whom to regret least after it failed: those in time before the late, other vendors before its own, then as ranked."""
+    candidates = decision.candidates
+    kin = candidates[order[0]].kin
+    return [order[0], *sorted(order[1:], key=lambda i: (keys[i][0], candidates[i].kin == kin))]
+
+
+def _first(decision: Decision, order: list[int], keys: dict[int, Key]) -> tuple[list[int], bool, float]:
+    """The order with the one to ask moved to its head: explored, or drawn among equals."""
     draw = decision.draw
     propensity = 1.0
     doubtful, share = _worth_exploring(decision, order)
@@ -138,7 +159,7 @@ def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
         if draw < share:
             place = _halving(draw / share, len(doubtful))
             order.remove(doubtful[place])
-            return (doubtful[place], *order), True, share * 0.5 ** min(place + 1, len(doubtful) - 1)
+            return [doubtful[place], *order], True, share * 0.5 ** min(place + 1, len(doubtful) - 1)
         propensity = 1.0 - share
         draw = (draw - share) / propensity
     best = keys[order[0]]
@@ -147,7 +168,7 @@ def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
         ties += 1
     if ties > 1:
         order.insert(0, order.pop(min(int(draw * ties), ties - 1)))
-    return tuple(order), False, propensity / ties
+    return order, False, propensity / ties
 
 
 def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:

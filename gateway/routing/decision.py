@@ -21,6 +21,7 @@ class Candidate(Struct, array_like=True, gc=False):
 
     backend: str
     reason: str = ""  # why it was set aside; empty = eligible
+    kin: int = 0  # a number of its vendor
     price_id: str = ""
     rates: tuple[int, int, int, int] | None = None  # input, output, cache read, per request; None = unpriced
     ttft: Line = (0,)
@@ -52,6 +53,7 @@ class Decision(Struct, array_like=True, gc=False):
     deadline_ms: float | None
     margin: float
     explore_share: float
+    priority: int
     draw: float
     candidates: tuple[Candidate, ...]
     order: tuple[int, ...] = ()

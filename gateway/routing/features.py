@@ -33,6 +33,8 @@ class Features(Struct, frozen=True, kw_only=True):
     allowed: frozenset[str] | None = None
     labels: Mapping[str, str] = {}
     budgeted: bool = False
+    team: int = 0
+    priority: int = 0  # -1 low: yields where a backend is contended, and is refused where nobody would be in time; 1 high: keeps its place
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     deadline_ms: float | None = None

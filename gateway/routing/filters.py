@@ -18,7 +18,7 @@ from providers import errors as upstream
 # in the order they are looked at: the candidate that came furthest explains the refusal
 STATIC = ("not_allowed", "labels", "dialect", "capability", "parameter", "unpriced")
 SIZE = ("context", "max_output")
-SOFT_HEALTH = ("ejected", "probing", "cooling", "stalled", "headroom")
+SOFT_HEALTH = ("ejected", "probing", "cooling", "stalled", "headroom", "yields", "share")
 UNTIMED = ("probing", "stalled")  # nobody knows how long: asked after those that say when
 SOFT = (*SOFT_HEALTH, *SIZE)
 MIN_RETRY_AFTER_S = 1.0
@@ -72,6 +72,15 @@ def unready(state: BackendState, tokens: int, now: float) -> tuple[str, float]:
     return ("headroom", wait_s) if wait_s > 0.0 else ("", 0.0)
 
 
+def yielding(features: Features, state: BackendState) -> str:
+    """Why a contended backend's last places are for others, while there are other backends: yields | share, or ""."""
+    if features.priority > 0 or not state.contended():
+        return ""
+    if features.priority < 0:
+        return "yields"
+    return "share" if state.over_share(features.team) else ""
+
+
 def refusal(features: Features, states: Sequence[BackendState], candidates: Sequence[Candidate]) -> GatewayError:
     """The error for a request that no candidate can take; states and candidates in the same order.
 
@@ -86,6 +95,12 @@ def refusal(features: Features, states: Sequence[BackendState], candidates: Sequ
         return RateLimited(
             f"Every backend of route '{features.route}' is rate limited by its vendor; try again later.",
             retry_after_s=max(MIN_RETRY_AFTER_S, math.ceil(min(waits))),
+        )
+    if "" in reasons:
+        return NotReady(
+            f"No backend of route '{features.route}' would be in time, and this request has low priority; try again later.",
+            code="no_backend_in_time",
+            retry_after_s=BUSY_RETRY_AFTER_S,
         )
     if "parallel" in reasons:
         return NotReady(

@@ -5,6 +5,8 @@ Knows no route and no request beyond its sizes; the clock (monotonic seconds) is
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from gateway.catalog import Backend
 from gateway.routing.features import Features
 from gateway.routing.headroom import Headroom
@@ -14,6 +16,7 @@ from gateway.settings import Routing
 from providers.errors import ProviderError
 
 MIN_PACE_TOKENS = 4  # a shorter answer says nothing about the time per token
+CONTENDED = 0.8  # of its parallel requests
 FRESH = 0.25  # of the window's span: a backend with a sample this young is not explored
 STALLED = 3  # so many requests that wait long, and no answer since they began: the backend hangs
 STALLED_TIMES = 3.0  # long = so many times the prediction
@@ -34,7 +37,9 @@ class BackendState:
         "fresh_s",
         "headroom",
         "health",
+        "held",
         "in_flight",
+        "kin",
         "last_token_at",
         "limits",
         "outstanding",
@@ -52,6 +57,7 @@ class BackendState:
         self.fresh_s = FRESH * settings.window_s
         self.workers = workers
         self.in_flight = 0
+        self.held: dict[int, int] = {}  # by team: what its calls under way are expected to cost
         self.outstanding = 0  # prompt tokens of those that wait for their first token
         self.waiting: dict[Call, None] = {}  # without a first token so far, oldest first
         self.last_token_at = float("-inf")  # the newest first token
@@ -66,6 +72,7 @@ class BackendState:
         if (backend.rpm, backend.tpm) != self.limits:
             self.limits = (backend.rpm, backend.tpm)
             self.headroom = Headroom(*(None if limit is None else limit / self.workers for limit in self.limits))
+        self.kin = crc32(backend.vendor.encode()) & 0xFFFF  # whoever shares it may fail for the same reason
         self.price_id = "" if backend.price is None else backend.price.id
         self.rates: Rates | None = None  # None also when a long prompt has rates of its own: see pricing in choose.py
         price = backend.price
@@ -91,6 +98,15 @@ class BackendState:
             if residual > line[0]:
                 late.append(residual)
         return times.line(now, late) if late else line
+
+    def contended(self) -> bool:
+        """Whether the last places of its limit of parallel requests are being taken."""
+        parallel = self.backend.parallel
+        return parallel is not None and self.in_flight >= CONTENDED * parallel
+
+    def over_share(self, team: int) -> bool:
+        """Whether this team's calls under way are worth more than an equal share of all."""
+        return len(self.held) > 1 and self.held.get(team, 0) * len(self.held) > sum(self.held.values())
 
     @property
     def doubtful(self) -> bool:
@@ -138,7 +154,21 @@ class BackendState:
 class Call:
     """One attempt in flight, as the learner sees it. Times are those of its events; nothing here awaits or raises."""
 
-    __slots__ = ("_fresh", "_open", "_state", "_told", "allowance_us", "began", "expected_us", "first_at", "load", "stream", "tokens")
+    __slots__ = (
+        "_fresh",
+        "_open",
+        "_state",
+        "_team",
+        "_told",
+        "_worth",
+        "allowance_us",
+        "began",
+        "expected_us",
+        "first_at",
+        "load",
+        "stream",
+        "tokens",
+    )
 
     def __init__(self, state: BackendState, now: float, features: Features) -> None:
         self._state = state
@@ -156,6 +186,11 @@ class Call:
         if not features.stream:
             self.allowance_us = predicted95_us(predictor.tpot.line(now), self.tokens, self.load) * features.expected_output_tokens
         self.expected_us = predicted95_us(predictor.ttft.line(now), self.tokens, self.load) + self.allowance_us
+        self._team = features.team
+        rates = state.rates
+        tokens = features.input_tokens + features.expected_output_tokens
+        self._worth = 1 + (tokens if rates is None else (features.input_tokens * rates[0] + features.expected_output_tokens * rates[1]))
+        state.held[self._team] = state.held.get(self._team, 0) + self._worth
         state.in_flight += 1
         state.outstanding += self._fresh
         state.waiting[self] = None
@@ -219,6 +254,11 @@ class Call:
         self._open = False
         state = self._state
         state.in_flight -= 1
+        left = state.held[self._team] - self._worth
+        if left > 0:
+            state.held[self._team] = left
+        else:
+            del state.held[self._team]
         if self.first_at is None:
             state.waiting.pop(self, None)
             state.outstanding -= self._fresh

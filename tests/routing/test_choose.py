@@ -13,6 +13,7 @@ from gateway.catalog import Backend, Price, Tier
 from gateway.routing.choose import Knobs, choose, differences, expected_cost, rates_of
 from gateway.routing.decision import decode, encode
 from gateway.routing.features import Features
+from gateway.routing.filters import refusal
 from gateway.routing.state import BackendState
 from providers.errors import RateLimited, ServerFailed
 
@@ -218,3 +219,39 @@ def test_a_falsified_record_is_noticed(state: Make, features: MakeFeatures) -> N
     forged = decode(encode(decision))
     forged.order = (1, 0)
     assert "choice" in differences(forged)[0]
+
+
+def test_failover_goes_to_another_vendor_first_but_not_to_one_that_is_late(state: Make, features: MakeFeatures) -> None:
+    states = [
+        state("cheap", price=price(1), vendor="x"),
+        state("sister", price=price(2), vendor="x"),
+        state("other", price=price(3), vendor="y"),
+        state("late", price=price(1), vendor="z", ttft_prior_ms=9000.0),
+    ]
+    assert names(states, features(ttft_ms=1500.0)) == ["cheap", "other", "sister", "late"]
+
+
+def test_low_priority_is_refused_where_nobody_is_in_time_and_others_get_the_least_bad(state: Make, features: MakeFeatures) -> None:
+    states = [state("slow", ttft_prior_ms=3000.0), state("slower", ttft_prior_ms=5000.0)]
+    assert names(states, features(ttft_ms=1000.0)) == ["slow", "slower"]
+    asked = features(ttft_ms=1000.0, priority=-1)
+    plan, decision = choose(asked, states, 0.0, 0.5, Knobs())
+    assert plan == () and differences(decision) == []
+    told = refusal(asked, states, decision.candidates)
+    assert (told.status, told.code) == (503, "no_backend_in_time")
+    assert names(states, features(ttft_ms=6000.0, priority=-1)) == ["slow", "slower"]
+
+
+def test_the_last_places_of_a_contended_backend_go_by_priority_and_by_share(state: Make, features: MakeFeatures) -> None:
+    cheap, dear = state("cheap", price=price(1), parallel=10), state("dear", price=price(9))
+    for n in range(8):
+        cheap.started(0.0, features(team=1 if n else 2))
+    first = lambda **given: names([cheap, dear], features(**given))[0]  # noqa: E731
+    assert first(team=1) == "dear", "it holds seven of eight"
+    assert first(team=2) == "cheap"
+    assert first(team=1, priority=1) == "cheap"
+    assert first(team=2, priority=-1) == "dear"
+    assert names([cheap], features(team=1, priority=-1)) == ["cheap"], "while there are other backends"
+    cheap.started(0.0, features(team=2))
+    cheap.started(0.0, features(team=2))
+    assert names([cheap], features(team=2, priority=1)) == [], "the limit itself holds for all"
