@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, structs
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway.catalog import Backend, Price, Tier
+from gateway.catalog import Backend, Catalog, Price, Tier
 from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import price_book
@@ -173,11 +173,16 @@ def book_of(text: str) -> Book:
     return Book(entries)
 
 
-async def backends(engine: AsyncEngine, settings: Settings) -> Mapping[str, Backend]:
-    """The backends of the settings with the prices now in force."""
+async def catalog(engine: AsyncEngine, settings: Settings) -> Catalog:
+    """The catalog of the settings with the prices now in force."""
     async with reading(engine).connect() as connection:
         known, _ = await read_prices(connection)
-    return build(settings, known).backends
+    return build(settings, known)
+
+
+async def backends(engine: AsyncEngine, settings: Settings) -> Mapping[str, Backend]:
+    """Its backends."""
+    return (await catalog(engine, settings)).backends
 
 
 async def of_backends(engine: AsyncEngine, settings: Settings) -> list[Priced]:
