@@ -44,7 +44,8 @@ def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[
     kind = asked.get("type") if isinstance(asked, dict) else None
     config = decode_any(fields.get("output_config", NULL)) or {}
     if kind == "adaptive" and form == "budget":
-        written = _budget(BUDGETS.get(config.get("effort") or "high", BUDGETS["high"]), limit or 0)
+        effort = config.get("effort")
+        written = _budget(BUDGETS.get(effort if isinstance(effort, str) else "high", BUDGETS["high"]), limit or 0)
         if written is None:
             del fields["thinking"]
             return ("thinking",)

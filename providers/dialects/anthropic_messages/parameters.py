@@ -68,12 +68,17 @@ def decode_parameters(request: Request) -> Parameters:
     return replace(found, reasoning=_reasoning(thinking, config.get("effort")), dropped=dropped)
 
 
-def _reasoning(thinking: dict[str, Any], effort: str | None) -> Reasoning | None:
-    kind = thinking.get("type")
+def _reasoning(thinking: dict[str, Any], effort: Any) -> Reasoning | None:
+    kind, budget = thinking.get("type"), thinking.get("budget_tokens")
     if kind == "disabled":
         return Reasoning(effort="none", named="thinking")
     if kind == "enabled":
-        return Reasoning(budget_tokens=thinking.get("budget_tokens"), named="thinking")
+        if budget is not None and (type(budget) is not int or budget < 1):
+            message = "`thinking.budget_tokens` must be a whole number of tokens, 1,024 or more."
+            raise DecodeError(message, param="thinking.budget_tokens", code="invalid_type")
+        return Reasoning(budget_tokens=budget, named="thinking")
+    if effort is not None and not isinstance(effort, str):
+        raise DecodeError("`output_config.effort` must be a text such as \"high\".", param="output_config.effort", code="invalid_type")
     if kind is not None:
         return Reasoning(effort=effort, named="thinking")
     return None if effort is None else Reasoning(effort=effort, named="output_config.effort")

@@ -159,3 +159,25 @@ def test_a_model_that_does_not_think_is_not_asked_to():
     assert found == {} and dropped == ["reasoning_effort"]
     found, _ = written(Parameters(reasoning=Reasoning(effort="high")), Quirks(thinking="adaptive_only"))
     assert found == {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
+
+
+@pytest.mark.parametrize("budget", ["x", "2048", 1.5, True, -5, 0, [], {}])
+def test_a_thinking_budget_that_is_no_number_is_named_and_never_compared(budget: Any) -> None:
+    with pytest.raises(DecodeError, match=r"thinking\.budget_tokens") as wrong:
+        asked(thinking={"type": "enabled", "budget_tokens": budget})
+    assert wrong.value.param == "thinking.budget_tokens"
+
+
+@pytest.mark.parametrize("thinking", [None, {"type": "adaptive"}])
+@pytest.mark.parametrize("effort", [5, {}, ["high"], True])
+def test_an_effort_that_is_no_text_is_named(effort: Any, thinking: Any) -> None:
+    with pytest.raises(DecodeError, match=r"output_config\.effort") as wrong:
+        asked(thinking=thinking, output_config={"effort": effort})
+    assert wrong.value.param == "output_config.effort"
+
+
+@pytest.mark.parametrize("effort", [5, {}, ["high"], None])
+def test_an_effort_of_another_type_does_not_keep_adaptive_thinking_from_its_budget(effort: Any) -> None:
+    fields = {"thinking": Raw(b'{"type":"adaptive"}'), "output_config": Raw(json.dumps({"effort": effort}).encode())}
+    assert own_thinking(fields, 100_000, "budget") == ()
+    assert json.loads(bytes(fields["thinking"])) == {"type": "enabled", "budget_tokens": 16_384}
