@@ -101,18 +101,25 @@ def _part(raw: Raw, block: Mapping[str, Any]) -> Part:
     part: Part | None = None
     if kind == "text" and isinstance(block.get("text"), str) and said.keys() <= {"text", "citations"}:
         part = Text(block["text"], cache, inner["citations"].copy() if block.get("citations") else None)
-    elif kind == "thinking" and cache is None and said.keys() <= {"thinking", "signature"}:
-        part = Thinking(str(said.get("thinking", "")), said.get("signature"))
-    elif kind == "redacted_thinking" and cache is None and said.keys() == {"data"}:
-        part = RedactedThinking(str(said["data"]))
+    elif kind == "thinking" and cache is None and said.keys() <= {"thinking", "signature"} and _texts(said):
+        part = Thinking(said.get("thinking", ""), said.get("signature"))
+    elif kind == "redacted_thinking" and cache is None and said.keys() == {"data"} and _texts(said):
+        part = RedactedThinking(said["data"])
     elif kind in ("image", "document") and isinstance(said.get("source"), dict):
         part = _media(kind, said, cache)
     return part or Opaque(NAME, kind, raw.copy())
 
 
+def _texts(members: Mapping[str, Any]) -> bool:
+    return all(isinstance(value, str) for value in members.values())
+
+
 def _media(kind: str, said: Mapping[str, Any], cache: Raw | None) -> Part | None:
-    source, title = said["source"], said.get("title")
+    source, title = rawjson.written(said["source"]), said.get("title")
     form, data, media_type = source.get("type"), source.get("data"), source.get("media_type")
+    due = {"base64": {"data", "media_type"}, "url": {"url"}}.get(str(form), set())
+    if not all(isinstance(source.get(name), str) for name in due):
+        return None
     if kind == "image":
         known = said.keys() == {"source"} and form in ("base64", "url")
         return Image(url=source.get("url"), data=data, media_type=media_type, cache_control=cache) if known else None
