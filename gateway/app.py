@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import structlog
 from litestar import Litestar, asgi
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, SerializationException
 from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
@@ -290,6 +290,9 @@ def tell(_request: Any, error: errors.GatewayError) -> Response[bytes]:
 
 def tell_http(request: Any, error: HTTPException) -> Response[bytes]:
     """Litestar's own 400, 404, 405 …"""
+    if isinstance(error.__cause__, SerializationException):
+        told = f"The body cannot be read as JSON: {error.detail}. Send one JSON object in UTF-8."
+        return tell(request, errors.InvalidRequest(told, code="invalid_json"))
     kind = {404: errors.NotFound, 405: errors.MethodNotAllowed}.get(error.status_code, errors.InvalidRequest)
     message = {404: f"There is no {request.scope.get('path', 'such path')} here.", 405: "This path does not take that method."}.get(
         error.status_code

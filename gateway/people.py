@@ -10,7 +10,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,11 +21,12 @@ from gateway.auth import SCOPES, mint
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import api_keys, budget_thresholds, budget_windows, budgets, catalog_version, organisations, rollups, teams
 from gateway.errors import InvalidRequest, NotFound
-from gateway.money.windows import PERIODS, bounds, to_us, zone
+from gateway.money.windows import PERIODS, bounds, read_instant, zone
 
 DEFAULT_ORG = "default"
 ALERTS = (80, 100)  # percents of a new budget whose crossing is told
 ALERTS_MAX = 10
+MODEL_MAX = 200  # characters of a route's or model's name
 MODELS_MAX = 1000  # names in one key's allow-list
 LISTED_MAX = 100_000  # rows of one listing
 LIMIT_MAX = 1_000_000_000 * 10**9  # nano-USD: a thousand million dollars, far inside 64 bits
@@ -147,6 +147,8 @@ async def list_teams(engine: AsyncEngine) -> list[Team]:
 
 async def delete_team(engine: AsyncEngine, name: str) -> None:
     """Its keys stop working on every worker; its ledger stays."""
+    if _NAME.fullmatch(name) is None:
+        raise _no_team(name)
     async with changing(engine) as (connection, now_us):
         gone = await connection.execute(
             update(teams).where(teams.c.name == name, teams.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
@@ -165,12 +167,14 @@ async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey) -> tuple[str,
         raise InvalidRequest("A key without a scope can do nothing: give inference, admin or both.", param="scopes")
     if new.models is not None and (not new.models or len(new.models) > MODELS_MAX or not all(new.models)):
         raise InvalidRequest(f"models: name 1 to {MODELS_MAX} routes or upstream models, or leave it out for all.", param="models")
-    if len(new.name) > 200 or len(new.tag) > 64:
-        raise InvalidRequest("A key's name has at most 200 characters, its tag 64.", param="name")
+    for position, name in enumerate(new.models or ()):
+        check_text(f"models[{position}]", name, MODEL_MAX)
+    check_text("name", new.name, 200)
+    check_text("tag", new.tag, 64)
     minted = mint(secret)
     async with changing(engine) as (connection, now_us):
         team_id = await _team_id(connection, new.team)
-        expires_at_us = None if new.expires is None else _future_us(new.expires, now_us)
+        expires_at_us = None if new.expires is None else _future_us(new.expires, now_us, "expires", "a key")
         statement = insert(api_keys).values(
             team_id=team_id,
             public=minted.public,
@@ -199,12 +203,15 @@ async def list_keys(engine: AsyncEngine, team: str | None = None) -> list[Key]:
 async def revoke_key(engine: AsyncEngine, public: str) -> Key:
     """End a key on every worker within about two seconds. public: its 12 characters, or the whole of it. Twice is harmless."""
     public = public.removeprefix("tw-")[:12]
+    missing = NotFound(f"There is no key '{public}': `tollway keys list` shows the public part of each.", param="key")
+    if not public.isprintable():
+        raise missing
     async with changing(engine) as (connection, now_us):
         ended = api_keys.c.public == public, api_keys.c.revoked_at_us.is_(None)
         await connection.execute(update(api_keys).where(*ended).values(revoked_at_us=now_us))
         row = (await connection.execute(_keys().where(api_keys.c.public == public))).one_or_none()
         if row is None:
-            raise NotFound(f"There is no key '{public}': `tollway keys list` shows the public part of each.", param="key")
+            raise missing
     return _key(row)
 
 
@@ -254,8 +261,9 @@ async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: in
     """Another limit for a while; it ends by itself. until: see `instant_us`. An override that runs is replaced."""
     if not 0 <= limit_nanousd <= LIMIT_MAX:
         raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
+    check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
-        values = {"override_nanousd": limit_nanousd, "override_until_us": _future_us(until, now_us, "an override")}
+        values = {"override_nanousd": limit_nanousd, "override_until_us": _future_us(until, now_us, "until", "an override")}
         changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
         if (await connection.execute(changed)).rowcount == 0:
             raise _no_budget(budget_id)
@@ -264,6 +272,7 @@ async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: in
 
 async def end_override(engine: AsyncEngine, budget_id: int) -> Budget:
     """The budget's own limit again. Harmless where no override runs."""
+    check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
         values = {"override_nanousd": None, "override_until_us": None}
         changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
@@ -280,6 +289,7 @@ async def list_budgets(engine: AsyncEngine) -> list[Budget]:
 
 async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
     """The limit is gone about two seconds later; requests that run settle into its window."""
+    check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
         ended = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
         if (await connection.execute(ended)).rowcount == 0:
@@ -308,10 +318,13 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _no_team(name: str) -> NotFound:
-    return NotFound(f"There is no team '{name}': `tollway teams list` shows them, `tollway teams add {name}` makes it.", param="team")
+    told = name[:80]
+    return NotFound(f"There is no team '{told}': `tollway teams list` shows them, `tollway teams add {told}` makes it.", param="team")
 
 
 async def _team_id(connection: AsyncConnection, name: str) -> int:
+    if _NAME.fullmatch(name) is None:
+        raise _no_team(name)
     statement = select(teams.c.id).where(teams.c.name == name, teams.c.deleted_at_us.is_(None))
     found = (await connection.execute(statement)).scalar_one_or_none()
     if found is None:
@@ -346,20 +359,43 @@ def _key(row: Row[Any]) -> Key:
 def instant_us(text: str, now_us: int, field: str = "expires") -> int:
     """An instant as microseconds: from now (12h, 30d, 8w), a date (its midnight, UTC), or an ISO instant. InvalidRequest names `field`."""
     ahead = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
-    if ahead is not None:
-        return now_us + int(ahead[1]) * MICROSECONDS[ahead[2]]
+    return date_us(text, field, "12h, 30d, 8w, ") if ahead is None else now_us + int(ahead[1]) * MICROSECONDS[ahead[2]]
+
+
+def date_us(text: str, field: str, besides: str = "") -> int:
+    """A date (its midnight, UTC) or an ISO instant as microseconds. besides: forms that the caller reads. InvalidRequest names `field`."""
     try:
-        at = datetime.fromisoformat(text)
-        return to_us(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
-    except (ValueError, OverflowError) as error:
-        raise InvalidRequest(f"'{text[:80]}' is no time: write 12h, 30d, 8w, 2027-01-31 or 2027-01-31T12:00:00Z.", param=field) from error
+        return read_instant(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{field}: '{text[:80]}' is no time: write {besides}2027-01-31 or 2027-01-31T12:00:00Z.", param=field
+        ) from error
 
 
-def _future_us(text: str, now_us: int, what: str = "a key") -> int:
-    at_us = instant_us(text, now_us)
+def _future_us(text: str, now_us: int, field: str, what: str) -> int:
+    at_us = instant_us(text, now_us, field)
     if at_us <= now_us:
-        raise InvalidRequest(f"'{text}' is past: {what} ends in the future.", param="expires")
+        raise InvalidRequest(f"{field}: '{text}' is past: {what} ends in the future.", param=field)
     return at_us
+
+
+def check_text(field: str, text: str, most: int) -> None:
+    """What people may name freely: a line of text that every database can hold. InvalidRequest names `field`."""
+    if len(text) > most or not text.isprintable():
+        raise InvalidRequest(f"{field}: write at most {most} printable characters.", param=field)
+
+
+def check_model(model: str | None) -> None:
+    """A route's name in a budget or limit, None = all. InvalidRequest."""
+    if model == "":
+        raise InvalidRequest("model: name a route, or leave it out for all.", param="model")
+    check_text("model", model or "", MODEL_MAX)
+
+
+def check_id(row_id: int, missing: NotFound) -> None:
+    """A number that no row can have finds none, before a database refuses to compare it."""
+    if not 0 < row_id < 1 << 63:
+        raise missing
 
 
 def _check_budget(new: NewBudget) -> None:
@@ -369,8 +405,7 @@ def _check_budget(new: NewBudget) -> None:
         raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
     if new.alerts is not None and (len(new.alerts) > ALERTS_MAX or not all(1 <= percent <= 100 for percent in new.alerts)):
         raise InvalidRequest(f"alerts: at most {ALERTS_MAX} percents between 1 and 100, or none.", param="alerts")
-    if new.model == "":
-        raise InvalidRequest("model: name a route, or leave it out for all.", param="model")
+    check_model(new.model)
     try:
         zone(new.timezone)
     except ValueError as error:
@@ -388,9 +423,9 @@ async def scope_id_of(connection: AsyncConnection, kind: str, name: str) -> int:
         statement = select(api_keys.c.id).where(api_keys.c.public == name, api_keys.c.revoked_at_us.is_(None))
     else:
         raise InvalidRequest(f"There is no scope '{kind}': use organisation, team or key.", param="scope_kind")
-    found = (await connection.execute(statement)).scalar_one_or_none()
+    found = (await connection.execute(statement)).scalar_one_or_none() if name.isprintable() else None
     if found is None:
-        raise NotFound(f"There is no {kind} '{name}'.", param="scope")
+        raise NotFound(f"There is no {kind} '{name[:80]}'.", param="scope")
     return int(found)
 
 

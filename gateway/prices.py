@@ -21,13 +21,12 @@ from gateway.db.tables import price_book
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money.book import API, Book, Dated
 from gateway.money.pricing import CLASSES, MILLION, read_price, usd
-from gateway.people import LISTED_MAX, changing, instant_us
+from gateway.people import LISTED_MAX, MODEL_MAX, changing, check_text, date_us, instant_us
 from gateway.settings import PriceSettings, Settings, TierSettings
 from gateway.snapshot import read_prices
 from providers.vendors import VENDORS
 
 RATES = (*CLASSES, "per_request")
-MODEL_MAX = 200
 
 
 class NewPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,8 +102,9 @@ async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
 def _price(new: NewPrice) -> Price:
     if new.vendor not in VENDORS:
         raise InvalidRequest(f"vendor: there is no vendor '{new.vendor}': use {', '.join(sorted(VENDORS))}.", param="vendor")
-    if not 0 < len(new.model) <= MODEL_MAX:
+    if not new.model:
         raise InvalidRequest("model: name the model as the vendor does.", param="model")
+    check_text("model", new.model, MODEL_MAX)
     try:
         return read_price(PriceSettings(**{name: getattr(new, name) for name in (*RATES, "batch_discount", "tiers")}))
     except ValueError as error:
@@ -114,7 +114,8 @@ def _price(new: NewPrice) -> Price:
 async def delete_price(engine: AsyncEngine, price_id: str) -> Entry:
     """Withdraw a price that somebody set: the one before it holds again, and for what is re-rated it never held."""
     async with changing(engine) as (connection, now_us):
-        found = (await connection.execute(select(price_book).where(price_book.c.id == price_id))).one_or_none()
+        rows = select(price_book).where(price_book.c.id == price_id)
+        found = (await connection.execute(rows)).one_or_none() if price_id.isprintable() else None
         if found is None:
             raise NotFound(f"There is no price '{price_id[:200]}': `tollway prices list --all` shows each with its id.", param="id")
         if found.source != API:
@@ -168,7 +169,7 @@ def book_of(text: str) -> Book:
             price = structs.replace(_price(one), id=f"book:{number}")
         except InvalidRequest as error:
             raise InvalidRequest(f"prices[{number}].{error.message}", param=f"prices[{number}].{error.param}") from error
-        from_us = 0 if one.starts is None else instant_us(one.starts, 0, f"prices[{number}].starts")
+        from_us = 0 if one.starts is None else date_us(one.starts, f"prices[{number}].starts")
         entries.append(Dated(vendor=one.vendor, model=one.model, source=API, from_us=from_us, created_at_us=number, price=price))
     return Book(entries)
 

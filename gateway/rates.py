@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from gateway.db.engine import reading
 from gateway.db.tables import limits
 from gateway.errors import InvalidRequest, NotFound
-from gateway.people import LISTED_MAX, changing, scope_id_of, scope_name
+from gateway.people import LISTED_MAX, changing, check_id, check_model, scope_id_of, scope_name
 
 FIGURE_MAX = 10**12
 
@@ -49,8 +49,7 @@ async def set_limit(engine: AsyncEngine, new: NewLimit) -> Limit:
     for name, figure in figures.items():
         if figure is not None and not 0 <= figure <= FIGURE_MAX:
             raise InvalidRequest(f"{name}: a limit is 0 to {FIGURE_MAX}.", param=name)
-    if new.model == "":
-        raise InvalidRequest("model: name a route, or leave it out for all.", param="model")
+    check_model(new.model)
     async with changing(engine) as (connection, now_us):
         scope_id = await scope_id_of(connection, new.scope_kind, new.scope)
         same = and_(
@@ -74,10 +73,12 @@ async def list_limits(engine: AsyncEngine) -> list[Limit]:
 
 async def delete_limit(engine: AsyncEngine, limit_id: int) -> None:
     """The limit is gone about two seconds later."""
+    missing = NotFound(f"There is no limit {limit_id}: `tollway limits list` shows each with its number.", param="id")
+    check_id(limit_id, missing)
     async with changing(engine) as (connection, now_us):
         ended = update(limits).where(limits.c.id == limit_id, limits.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
         if (await connection.execute(ended)).rowcount == 0:
-            raise NotFound(f"There is no limit {limit_id}: `tollway limits list` shows each with its number.", param="id")
+            raise missing
 
 
 async def _limits(connection: AsyncConnection, which: ColumnElement[bool]) -> list[Limit]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from gateway import people
+from gateway import people, rates
 from gateway.auth import digest_of
 from gateway.db.tables import api_keys, budget_windows, budgets, catalog_version, rollups
 from gateway.errors import GatewayError, InvalidRequest, NotFound
@@ -165,6 +165,59 @@ async def test_a_key_that_cannot_be_meant_is_refused(database: Database, wrong: 
 )
 def test_instants_are_read(text: str, at_us: int) -> None:
     assert people.instant_us(text, 0) == at_us
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-23:59", "9999-12-31", "0001-01-01", "0001-01-01T00:00:00+23:59", "1899-12-31"])
+def test_an_instant_that_no_calendar_can_show_in_every_zone_is_refused_by_name(text: str) -> None:
+    """One such price, key or override made every later listing fail."""
+    with pytest.raises(InvalidRequest, match=r"^until: '.*' is no time: write 12h, 30d, 8w, ") as told:
+        people.instant_us(text, 0, "until")
+    assert told.value.param == "until"
+
+
+def test_a_date_is_not_a_stretch_of_time() -> None:
+    assert people.date_us("1970-01-02", "--since") == 24 * HOUR_US
+    with pytest.raises(InvalidRequest, match=r"^--since: '30d' is no time: write 2027-01-31 or "):
+        people.date_us("30d", "--since")
+
+
+@pytest.mark.parametrize("number", [0, -1, 1 << 63, 10**20])
+async def test_a_number_that_no_row_can_have_finds_nothing(database: Database, number: int) -> None:
+    for work in (
+        people.delete_budget(database.engine, number),
+        people.end_override(database.engine, number),
+        people.override_budget(database.engine, number, 1, "2d"),
+        rates.delete_limit(database.engine, number),
+    ):
+        with pytest.raises(NotFound, match=f"There is no (budget|limit) {number}"):
+            await work
+
+
+async def test_text_that_a_database_cannot_hold_is_named_and_finds_nothing(database: Database) -> None:
+    """Postgres refuses the character NUL in a text, which would be an error of ours."""
+    await people.add_team(database.engine, "alpha")
+    scope: dict[str, Any] = {"scope_kind": "team", "scope": "alpha"}
+    refused = {
+        "name": people.add_key(database.engine, SECRET, NewKey(team="alpha", name="a\0b")),
+        "tag": people.add_key(database.engine, SECRET, NewKey(team="alpha", tag="line\nbreak")),
+        "models[1]": people.add_key(database.engine, SECRET, NewKey(team="alpha", models=("a", "\0"))),
+        "model": people.set_budget(database.engine, NewBudget(**scope, limit_nanousd=1, period="day", model="\0")),
+    }
+    for field, work in refused.items():
+        with pytest.raises(InvalidRequest, match="printable characters") as told:
+            await work
+        assert told.value.param == field
+    with pytest.raises(InvalidRequest, match="printable characters"):
+        await rates.set_limit(database.engine, rates.NewLimit(**scope, rpm=1, model="\0"))
+    for missing in (
+        people.list_keys(database.engine, "\0"),
+        people.delete_team(database.engine, "\0"),
+        people.revoke_key(database.engine, "\0"),
+        people.set_budget(database.engine, NewBudget(scope_kind="key", scope="\0", limit_nanousd=1, period="day")),
+        people.set_budget(database.engine, NewBudget(scope_kind="organisation", scope="\0", limit_nanousd=1, period="day")),
+    ):
+        with pytest.raises(NotFound):
+            await missing
 
 
 async def test_a_budget_is_set_again_not_made_again(database: Database) -> None:

@@ -20,7 +20,7 @@ from gateway.money import audit, corrections, rebuild, reprice, retention
 from gateway.money.book import Book
 from gateway.money.pricing import nanousd, usd
 from gateway.money.quarantine import Quarantine, SetAside, retry
-from gateway.people import MICROSECONDS, instant_us
+from gateway.people import MICROSECONDS, date_us
 from gateway.settings import Settings
 
 PRUNE_MIN_US = 30 * MICROSECONDS["d"]  # younger rows may still stand in a journal, which would bring them back
@@ -251,6 +251,9 @@ def _uuid(text: str) -> UUID:
 
 def _bounds(since: str, until: str) -> tuple[int | None, int | None]:
     try:
-        return (instant_us(since, 0) if since else None), (instant_us(until, 0) if until else None)
+        first, last = (date_us(text, name) if text else None for name, text in (("--since", since), ("--until", until)))
     except GatewayError as error:
         fail(error.message)
+    if first is not None and last is not None and first >= last:
+        fail(f"--since: {since} is not before --until {until}")
+    return first, last

@@ -107,7 +107,10 @@ def set_(
 def _tier(text: str) -> TierSettings:
     above, _, rest = text.partition(":")
     words = [word.partition("=") for word in rest.split(",")]
-    rates = {name.strip().replace("-", "_"): rate.strip() for name, _, rate in words}
+    names = [name.strip().replace("-", "_") for name, _, _ in words]
+    rates = dict(zip(names, (rate.strip() for _, _, rate in words), strict=True))
+    if len(rates) < len(names):
+        fail(f"--tier '{text[:200]}': a class of tokens stands there twice.")
     unknown = [name for name in rates if name not in CLASSES]
     if not above.isdecimal() or not rest or unknown or not {"input", "output"} <= rates.keys():
         wrong = f" '{unknown[0]}' is no class of tokens: {', '.join(CLASSES)}." if unknown and rest else ""

@@ -8,7 +8,6 @@ hosted backend is met where share cost ÷ u + marginal cost = its price, so at u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
@@ -22,7 +21,7 @@ from gateway.db.tables import owned_hours, rollups
 from gateway.errors import InvalidRequest
 from gateway.money.ledger import CLASSES, HOUR_US, IDLE, WARM_UP
 from gateway.money.pricing import MILLION, cost, round_half_even, usd
-from gateway.money.windows import to_us
+from gateway.money.windows import read_instant
 from providers.types import Usage
 
 _PLACES = Decimal("0.0001")
@@ -98,9 +97,8 @@ def _edge_us(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        at = datetime.fromisoformat(text)
-        at_us = to_us(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
-    except (ValueError, OverflowError) as error:
+        at_us = read_instant(text)
+    except ValueError as error:
         raise InvalidRequest(f"{name}: '{text[:80]}' is no date or time: write 2026-11-01 or 2026-11-01T12:00:00Z.", param=name) from error
     if at_us % HOUR_US:
         raise InvalidRequest(f"{name}: '{text}' does not lie on a whole hour, which is how owned hardware is booked.", param=name)

@@ -106,7 +106,7 @@ def _read_tiers(given: Sequence[TierSettings], where: str) -> tuple[Tier, ...]:
         raise ValueError(f"{where}tiers: at most {TIERS_MAX}")
     tiers = []
     for number, one in enumerate(given):
-        if one.above < 1:
+        if not 1 <= one.above <= 1_000_000_000:
             raise ValueError(f"{where}tiers[{number}].above: {one.above} is no number of tokens")
         tiers.append(Tier(above=one.above, **_rates(one, f"{where}tiers[{number}].")))
     tiers.sort(key=lambda tier: tier.above)

@@ -7,7 +7,7 @@ adjustments too, under the outcome `adjusted`, so a report's total is what was s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import timedelta, tzinfo
 from typing import Any
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from gateway.money.latencies import quantile_ms
 from gateway.money.ledger import BUCKET_US, CLASSES, ROLLUP_SUMS
 from gateway.money.pricing import usd
 from gateway.money.report_query import Bins, Sums, Wanted, known, read, too_many
-from gateway.money.windows import bounds, to_datetime, to_us, zone
+from gateway.money.windows import bounds, read_instant, to_datetime, zone
 
 OUTCOMES = ("completed", "failed", "cancelled", "cached", "refused", "unknown")
 ADJUSTED = "adjusted"
@@ -148,11 +148,11 @@ async def team_id(connection: AsyncConnection, name: str) -> int:
 def edge_us(name: str, text: str, timezone: str) -> int:
     """An edge of the report's time: it must lie between two buckets, else a bucket would have to be split."""
     try:
-        at = datetime.fromisoformat(text)
-        at_us = to_us(at if at.tzinfo is not None else at.replace(tzinfo=zone(timezone)))
+        local = zone(timezone)
+        at_us = read_instant(text, local)
         if len(text) == 10:  # the day begins where budgets let it begin, also where its midnight does not exist
-            at_us = bounds("day", timezone, to_us(at.replace(hour=12, tzinfo=zone(timezone))))[0]
-    except (ValueError, OverflowError) as error:
+            at_us = bounds("day", timezone, read_instant(f"{text}T12", local))[0]
+    except ValueError as error:
         raise InvalidRequest(f"{name}: '{text[:80]}' is no date or time: write 2026-11-01 or 2026-11-01T12:00:00Z.", param=name) from error
     if at_us % BUCKET_US:
         raise InvalidRequest(f"{name}: '{text}' does not lie on a quarter of an hour, the grain of reports.", param=name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 PERIODS = ("day", "week", "month", "total")
+FIRST_YEAR, LAST_YEAR = 1900, 9998
+NOT_ZONES = ("localtime", "posixrules", "Factory")  # files beside the zones, which differ from machine to machine or mean none
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -20,9 +22,24 @@ def to_datetime(at_us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at_us)
 
 
+def read_instant(text: str, local: tzinfo = UTC) -> int:
+    """Microseconds of a date (its midnight in `local`) or an ISO instant. ValueError for any other text, and for years that nobody means
+    and that no calendar could show in every zone."""
+    try:
+        at = datetime.fromisoformat(text)
+        at = (at if at.tzinfo is not None else at.replace(tzinfo=local)).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is beyond the calendar") from error
+    if not FIRST_YEAR <= at.year <= LAST_YEAR:
+        raise ValueError(f"{text!r} is not in the years {FIRST_YEAR} to {LAST_YEAR}")
+    return to_us(at)
+
+
 def zone(name: str) -> ZoneInfo:
     """The IANA zone, or ValueError that names what was wrong."""
     try:
+        if name in NOT_ZONES:
+            raise ValueError("what it means is each machine's own affair")
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"unknown time zone {name!r}: use an IANA name such as Europe/Berlin") from error

@@ -285,6 +285,15 @@ async def test_bodies_that_are_no_json(ops: Admin) -> None:
         answer = await ops.client.post("/admin/teams", content=content, headers=headers)
         assert answer.status_code == 400, content
         assert answer.json()["error"]["message"]
+    broken = (await ops.client.post("/admin/teams", content=b'{"name": "\\ud800"}', headers=headers)).json()["error"]
+    assert broken["code"] == "invalid_json" and broken["message"].endswith("Send one JSON object in UTF-8.")
+
+
+async def test_numbers_and_texts_that_no_row_can_have_are_not_faults(ops: Admin) -> None:
+    for path in ("budgets/99999999999999999999", "budgets/99999999999999999999/override", "limits/99999999999999999999", "keys/%00"):
+        status, told = await ops.call("DELETE", f"/admin/{path}")
+        assert (status, told["error"]["code"]) == (404, "not_found"), path
+    assert (await ops.call("DELETE", "/admin/prices?id=%00"))[0] == 404
 
 
 async def test_the_report_is_the_one_of_the_command(ops: Admin, database: Database) -> None:

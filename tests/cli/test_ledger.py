@@ -85,7 +85,10 @@ def test_export_and_prune(tollway: Tollway, on_database: OnDatabase) -> None:
         (("resolve", "banana", "--usd", "1"), "'banana' is no id"),
         (("resolve", "00000000-0000-0000-0000-000000000001", "--usd", "1"), "no row"),
         (("resolve", "00000000-0000-0000-0000-000000000001", "--usd", "much"), "not a decimal number"),
-        (("export", "--since", "yesterday"), "is no time"),
+        (("export", "--since", "yesterday"), "--since: 'yesterday' is no time: write 2027-01-31"),
+        (("export", "--since", "2026-12-01", "--until", "2026-11-01"), "--since: 2026-12-01 is not before --until 2026-11-01"),
+        (("reprice", "--since", "30d"), "--since: '30d' is no time"),  # it once meant the 31st of January 1970: all of the ledger
+        (("rebuild", "--until", "9999-12-31T23:59:59-23:59"), "is no time"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(tollway: Tollway, words: tuple[str, ...], told: str) -> None:

@@ -55,7 +55,10 @@ def test_tiers_and_a_batch_discount_are_set(tollway: Tollway) -> None:
         (("--tier", "200000:input=6,output=1,colour=2"), "'colour' is no class of tokens"),
         (("--tier", "200000:input=6,output=x"), "tiers[0].output: 'x' is not a decimal number"),
         (("--batch-discount", "50"), "batch_discount: '50' is a share between 0 and 1"),
-        (("--from", "soon"), "'soon' is no time"),
+        (("--tier", "200000:input=6,output=1,input=2"), "stands there twice"),
+        (("--tier", "99999999999999999999:input=6,output=1"), "tiers[0].above: 99999999999999999999 is no number of tokens"),
+        (("--from", "soon"), "starts: 'soon' is no time"),
+        (("--from", "9999-12-31T23:59:59-23:59"), "is no time"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(tollway: Tollway, words: tuple[str, ...], told: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.money.windows import PERIODS, bounds, to_datetime, to_us
+from gateway.money.windows import PERIODS, bounds, read_instant, to_datetime, to_us, zone
 
 ZONES = [
     "UTC",
@@ -76,3 +76,20 @@ def test_what_is_unknown_is_named() -> None:
     with pytest.raises(ValueError, match="day, week, month, total"):
         bounds("fortnight", "UTC", 0)
     assert PERIODS == ("day", "week", "month", "total")
+
+
+@pytest.mark.parametrize("name", ["localtime", "posixrules", "Factory", "../etc/passwd", "a\0b", ""])
+def test_a_file_beside_the_zones_is_no_zone(name: str) -> None:
+    """Two machines would cut a budget's days at different instants."""
+    with pytest.raises(ValueError, match="use an IANA name such as Europe/Berlin"):
+        zone(name)
+
+
+def test_dates_are_of_their_zone_and_instants_of_their_own() -> None:
+    berlin = zone("Europe/Berlin")
+    assert read_instant("2026-11-01") == utc("2026-11-01T00:00:00Z")
+    assert read_instant("2026-11-01", berlin) == utc("2026-10-31T23:00:00Z")
+    assert read_instant("2026-11-01T00:00:00+05:30", berlin) == utc("2026-10-31T18:30:00Z")
+    for text in ("9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "1899-12-31", "soon", ""):
+        with pytest.raises(ValueError):
+            read_instant(text)

@@ -78,7 +78,7 @@ def _reasoning(thinking: dict[str, Any], effort: Any) -> Reasoning | None:
             raise DecodeError(message, param="thinking.budget_tokens", code="invalid_type")
         return Reasoning(budget_tokens=budget, named="thinking")
     if effort is not None and not isinstance(effort, str):
-        raise DecodeError("`output_config.effort` must be a text such as \"high\".", param="output_config.effort", code="invalid_type")
+        raise DecodeError('`output_config.effort` must be a text such as "high".', param="output_config.effort", code="invalid_type")
     if kind is not None:
         return Reasoning(effort=effort, named="thinking")
     return None if effort is None else Reasoning(effort=effort, named="output_config.effort")
