@@ -174,10 +174,3 @@ def test_an_effort_that_is_no_text_is_named(effort: Any, thinking: Any) -> None:
     with pytest.raises(DecodeError, match=r"output_config\.effort") as wrong:
         asked(thinking=thinking, output_config={"effort": effort})
     assert wrong.value.param == "output_config.effort"
-
-
-@pytest.mark.parametrize("effort", [5, {}, ["high"], None])
-def test_an_effort_of_another_type_does_not_keep_adaptive_thinking_from_its_budget(effort: Any) -> None:
-    fields = {"thinking": Raw(b'{"type":"adaptive"}'), "output_config": Raw(json.dumps({"effort": effort}).encode())}
-    assert own_thinking(fields, 100_000, "budget") == ()
-    assert json.loads(bytes(fields["thinking"])) == {"type": "enabled", "budget_tokens": 16_384}

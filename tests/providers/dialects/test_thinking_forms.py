@@ -86,3 +86,10 @@ def test_thinking_that_cannot_be_off_is_left_to_the_model_and_named():
 def test_what_the_model_knows_stays_as_it_came(form: str):
     for thinking in ({"type": "adaptive"}, {"type": "disabled"}):
         assert own(thinking, form) == ({"thinking": thinking}, ())
+
+
+@pytest.mark.parametrize("effort", [5, {}, ["high"], None])
+def test_an_effort_of_another_type_does_not_keep_adaptive_thinking_from_its_budget(effort: Any) -> None:
+    fields = {"thinking": Raw(b'{"type":"adaptive"}'), "output_config": Raw(json.dumps({"effort": effort}).encode())}
+    assert own_thinking(fields, 100_000, "budget") == ()
+    assert json.loads(bytes(fields["thinking"])) == {"type": "enabled", "budget_tokens": 16_384}
