@@ -44,7 +44,7 @@ def even(chance: random.Random, days: int) -> list[float]:
 )
 def test_the_interval_holds_four_of_five(series: Callable[[random.Random, int], list[float]], history: int, coming: int) -> None:
     chance = random.Random(f"{series.__name__} {history} {coming}")
-    held, off, rounds = 0, 0.0, 400
+    held, off, rounds = 0, 0.0, 250
     for _ in range(rounds):
         days = [int(amount * DOLLAR) for amount in series(chance, history + coming)]
         told = ahead(days[:history], [1.0] * coming, 0)
