@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +52,10 @@ def string(raw: Raw, path: str, kind: str = "a text") -> str:
     if not isinstance(value, str):
         raise DecodeError(f"`{path}` must be {kind}.", param=path, code="invalid_type")
     return value
+
+
+def all_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def optional(members: dict[str, Raw], name: str, path: str) -> str | None:

@@ -5,15 +5,16 @@ The members are those of the vendor that has these forms, whoever serves its mod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Raw
 
-from providers.dialects.base import Quirks
+from providers.dialects.base import DecodeError, Quirks
 from providers.dialects.functions import BUDGETS, budget_of
 from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json
 from providers.dialects.sealed import is_sealed
-from providers.types import Message, Parameters, RedactedThinking, Request, Thinking
+from providers.types import Message, Parameters, Reasoning, RedactedThinking, Request, Thinking
 
 MIN_BUDGET = 1024  # thinking tokens; the vendor's own minimum, and what is left to the answer at least
 _FORMS = {"adaptive", "adaptive_only", "always"}  # of Quirks.thinking: those that take an effort
@@ -36,6 +37,23 @@ def _budget(wanted: int, limit: int) -> dict[str, Any] | None:
     """Thinking by a budget that leaves the answer something; None where the limit has no room for it."""
     budget = min(wanted, limit - MIN_BUDGET)
     return {"type": "enabled", "budget_tokens": budget} if budget >= MIN_BUDGET else None
+
+
+def read_thinking(thinking: Mapping[str, Any], effort: Any) -> Reasoning | None:
+    """What a client of such a language asks for, by `thinking` and an effort beside it. Raises DecodeError."""
+    kind, budget = thinking.get("type"), thinking.get("budget_tokens")
+    if kind == "disabled":
+        return Reasoning(effort="none", named="thinking")
+    if kind == "enabled":
+        if budget is not None and (type(budget) is not int or budget < 1):
+            message = "`thinking.budget_tokens` must be a whole number of tokens, 1,024 or more."
+            raise DecodeError(message, param="thinking.budget_tokens", code="invalid_type")
+        return Reasoning(budget_tokens=budget, named="thinking")
+    if effort is not None and not isinstance(effort, str):
+        raise DecodeError('`output_config.effort` must be a text such as "high".', param="output_config.effort", code="invalid_type")
+    if kind is not None:
+        return Reasoning(effort=effort, named="thinking")
+    return None if effort is None else Reasoning(effort=effort, named="output_config.effort")
 
 
 def own_thinking(fields: dict[str, Raw], limit: int | None, form: str) -> tuple[str, ...]:

@@ -101,24 +101,19 @@ def _part(raw: Raw, block: Mapping[str, Any]) -> Part:
     part: Part | None = None
     if kind == "text" and isinstance(block.get("text"), str) and said.keys() <= {"text", "citations"}:
         part = Text(block["text"], cache, inner["citations"].copy() if block.get("citations") else None)
-    elif kind == "thinking" and cache is None and said.keys() <= {"thinking", "signature"} and _texts(said):
+    elif kind == "thinking" and cache is None and said.keys() <= {"thinking", "signature"} and rawjson.all_texts(said.values()):
         part = Thinking(said.get("thinking", ""), said.get("signature"))
-    elif kind == "redacted_thinking" and cache is None and said.keys() == {"data"} and _texts(said):
+    elif kind == "redacted_thinking" and cache is None and said.keys() == {"data"} and rawjson.all_texts(said.values()):
         part = RedactedThinking(said["data"])
     elif kind in ("image", "document") and isinstance(said.get("source"), dict):
         part = _media(kind, said, cache)
     return part or Opaque(NAME, kind, raw.copy())
 
 
-def _texts(members: Mapping[str, Any]) -> bool:
-    return all(isinstance(value, str) for value in members.values())
-
-
 def _media(kind: str, said: Mapping[str, Any], cache: Raw | None) -> Part | None:
     source, title = rawjson.written(said["source"]), said.get("title")
     form, data, media_type = source.get("type"), source.get("data"), source.get("media_type")
-    due = {"base64": {"data", "media_type"}, "url": {"url"}}.get(str(form), set())
-    if not all(isinstance(source.get(name), str) for name in due):
+    if not rawjson.all_texts([data, media_type] if form == "base64" else [source.get("url")] if form == "url" else []):
         return None
     if kind == "image":
         known = said.keys() == {"source"} and form in ("base64", "url")

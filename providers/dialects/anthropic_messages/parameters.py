@@ -14,8 +14,8 @@ from providers.dialects.crossing import Reader, read_parameters, take_over
 from providers.dialects.functions import read_format
 from providers.dialects.quirks import unsupported
 from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object
-from providers.dialects.thinking_forms import write_thinking
-from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolChoice
+from providers.dialects.thinking_forms import read_thinking, write_thinking
+from providers.types import OutputFormat, Parameters, Request, ToolChoice
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
 _EFFORTS = {"minimal": "low"}  # a word that this language does not have
@@ -65,23 +65,7 @@ def decode_parameters(request: Request) -> Parameters:
         dropped["metadata"] = request.fields["metadata"]
     if thinking.get("display") is not None:
         dropped["thinking.display"] = request.fields["thinking"]
-    return replace(found, reasoning=_reasoning(thinking, config.get("effort")), dropped=dropped)
-
-
-def _reasoning(thinking: dict[str, Any], effort: Any) -> Reasoning | None:
-    kind, budget = thinking.get("type"), thinking.get("budget_tokens")
-    if kind == "disabled":
-        return Reasoning(effort="none", named="thinking")
-    if kind == "enabled":
-        if budget is not None and (type(budget) is not int or budget < 1):
-            message = "`thinking.budget_tokens` must be a whole number of tokens, 1,024 or more."
-            raise DecodeError(message, param="thinking.budget_tokens", code="invalid_type")
-        return Reasoning(budget_tokens=budget, named="thinking")
-    if effort is not None and not isinstance(effort, str):
-        raise DecodeError('`output_config.effort` must be a text such as "high".', param="output_config.effort", code="invalid_type")
-    if kind is not None:
-        return Reasoning(effort=effort, named="thinking")
-    return None if effort is None else Reasoning(effort=effort, named="output_config.effort")
+    return replace(found, reasoning=read_thinking(thinking, config.get("effort")), dropped=dropped)
 
 
 def encode_parameters(request: Request, parameters: Parameters, limit: int, quirks: Quirks) -> tuple[dict[str, Raw], list[str]]:
