@@ -24,6 +24,7 @@ from gateway.db.engine import clock_us, reading
 from gateway.db.tables import budgets, catalog_version, limits, price_book
 from gateway.money.budgets import BudgetRow
 from gateway.money.limits import LimitRow
+from gateway.people import scope_name
 
 POLL_S = 1.0
 JITTER_S = 0.2  # so that the workers of a fleet do not ask at the same moment
@@ -104,7 +105,7 @@ class Snapshot:
         if version == self.version and not self._price_is_due():
             return
         keys = dict(principal_from(row) for row in await connection.execute(live_keys()))
-        rows = await connection.execute(select(budgets).where(budgets.c.deleted_at_us.is_(None)))
+        rows = await connection.execute(select(budgets, scope_name(budgets).label("scope")).where(budgets.c.deleted_at_us.is_(None)))
         live = [msgspec.convert(row, BudgetRow, from_attributes=True) for row in rows]
         rows = await connection.execute(select(limits).where(limits.c.deleted_at_us.is_(None)).order_by(limits.c.id))
         rates = [msgspec.convert(row, LimitRow, from_attributes=True) for row in rows]

@@ -86,6 +86,7 @@ async def test_everything_is_loaded_at_once(database: Database) -> None:
             id=taken.rows[0].id,
             scope_kind="team",
             scope_id=who.team_id,
+            scope="alpha",
             period="day",
             limit_nanousd=7,
             model="r",

@@ -29,11 +29,12 @@ class Scope(Struct, frozen=True):
 
 
 class BudgetRow(Struct, frozen=True, kw_only=True):
-    """One live budget. scope_kind: organisation | team | key. model: a route's name, None = every route."""
+    """One live budget. scope_kind: organisation | team | key. scope: its name among people. model: a route's name, None = every route."""
 
     id: int
     scope_kind: str
     scope_id: int
+    scope: str = ""
     period: str
     limit_nanousd: int
     model: str | None = None
@@ -50,7 +51,7 @@ class BudgetRow(Struct, frozen=True, kw_only=True):
         """cap: the limit that holds, which an override may be."""
         model = "" if self.model is None else f" for {self.model}"
         period = "in all" if self.period == "total" else f"per {self.period} ({self.timezone})"
-        return f"budget {self.id} of {self.scope_kind} {self.scope_id}{model}, {usd(cap)} USD {period}"
+        return f"budget {self.id} of {self.scope_kind} '{self.scope or self.scope_id}'{model}, {usd(cap)} USD {period}"
 
 
 class Window:

@@ -117,6 +117,11 @@ def test_a_deleted_budget_no_longer_applies_but_its_hold_still_settles() -> None
     assert ask(window, 1, NOW, 0, 5_000_000).ret == 50
 
 
+def test_a_budget_is_told_by_the_name_of_its_scope() -> None:
+    row = BudgetRow(id=7, scope_kind="team", scope_id=3, scope="alpha", period="day", limit_nanousd=10**9, model="assistant")
+    assert row.describe(10**9) == "budget 7 of team 'alpha' for assistant, 1.000000000 USD per day (UTC)"
+
+
 def test_a_refusal_says_all_that_can_be_known() -> None:
     refusal = Refusal(
         kind="budget",
