@@ -33,6 +33,7 @@ from gateway.money.accounts import Accounts
 from gateway.money.limits import Limits
 from gateway.money.records import UsageRecord
 from gateway.routing.features import Features
+from gateway.routing.prefixes import Prefix, names
 from gateway.telemetry import Telemetry
 from providers import tokens
 from providers.types import Frame, Request, Usage
@@ -111,6 +112,7 @@ class Pipeline:
             budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
             labels=route.labels,
             team=principal.team_id,
+            prefix=_prefix(principal, request, route, self.catalog()),
             priority=priority(headers.get(b"x-tollway-priority")),
             ttft_ms=objective(headers, b"x-tollway-ttft-ms", route.ttft_ms),
             tpot_ms=objective(headers, b"x-tollway-tpot-ms", route.tpot_ms),
@@ -320,6 +322,14 @@ def objective(headers: Mapping[bytes, bytes], name: bytes, default: float | None
     if not 0 < value < 86_400_000:
         raise InvalidRequest(f"The header {name.decode()} must be a number of milliseconds between 0 and 86400000.", param=name.decode())
     return value
+
+
+def _prefix(principal: Principal, request: Request, route: Route, catalog: Catalog) -> Prefix:
+    """Names of the prompt's blocks, where several engines of one's own may hold some of them."""
+    if len(route.backends) < 2 or not any(catalog.backends[name].own for name in route.backends):
+        return ()
+    messages = request.fields.get("messages")
+    return () if messages is None else names(principal.team_id, bytes(messages))
 
 
 def priority(header: bytes | None) -> int:

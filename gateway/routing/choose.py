@@ -20,6 +20,7 @@ from gateway.routing.state import BackendState, Rates
 Plan = tuple[Backend, ...]
 RECOVERING = 2  # of Candidate.doubt
 TRIAL_TIMES = 10.0  # a backend that seems to recover is explored so much more often
+PENDING_TOKENS = 128  # replicas whose queues differ by less are alike
 UNPRICED = 1 << 62  # ranks after every known cost
 
 Key = tuple[int, float, int, int]
@@ -70,8 +71,11 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
         rates = rates_of(backend.price, prompt)
     first, pace = state.predictor.ttft, state.predictor.tpot
     in_flight = state.in_flight
-    cached = features.cache_read_tokens
-    ahead = state.outstanding if backend.own else 0
+    cached, ahead = features.cache_read_tokens, 0
+    if backend.own:
+        ahead = state.outstanding
+        if features.prefix:
+            cached = state.prefixes.cached_tokens(features.prefix, prompt)
     ttft_line, tpot_line = state.ttft_line(now), pace.line(now)
     ttft = predicted95_us(ttft_line, prompt - cached + ahead, in_flight)
     tpot = predicted95_us(tpot_line, prompt - cached + ahead, in_flight)
@@ -83,6 +87,7 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
     return Candidate(
         backend.name,
         reason,
+        backend.own,
         state.kin,
         state.price_id,
         rates,
@@ -182,11 +187,21 @@ def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:
         c = candidates[i]
         cost = _known(c.cost)
         if not goals:
-            keys[i] = (0, cost, c.in_flight, _octave_third(c.e2e95_us))
+            keys[i] = (0, cost, *(_pending(decision, c) or (c.in_flight, _octave_third(c.e2e95_us))))
             continue
         ratio = max(c.ttft95_us / ttft, c.tpot95_us / tpot, c.e2e95_us / deadline)
-        keys[i] = (0, cost, _octave_third(c.e2e95_us), c.in_flight) if ratio <= margin else (1, ratio, cost, c.in_flight)
+        if ratio > margin:
+            keys[i] = (1, ratio, cost, c.in_flight)
+        else:
+            keys[i] = (0, cost, *(_pending(decision, c) or (_octave_third(c.e2e95_us), c.in_flight)))
     return keys
+
+
+def _pending(decision: Decision, c: Candidate) -> tuple[int, int] | None:
+    """For replicas of one's own: what must be prefilled before the first token, this prompt's uncached part included; None elsewhere."""
+    if not c.cached and not c.ahead:
+        return (decision.input_tokens // PENDING_TOKENS, c.in_flight) if c.own else None
+    return (c.ahead + decision.input_tokens - c.cached) // PENDING_TOKENS, c.in_flight
 
 
 def _limit_us(objective_ms: float | None) -> float:

@@ -21,6 +21,7 @@ class Candidate(Struct, array_like=True, gc=False):
 
     backend: str
     reason: str = ""  # why it was set aside; empty = eligible
+    own: bool = False  # an engine that queues what it is sent
     kin: int = 0  # a number of its vendor
     price_id: str = ""
     rates: tuple[int, int, int, int] | None = None  # input, output, cache read, per request; None = unpriced

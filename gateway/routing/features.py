@@ -26,6 +26,7 @@ class Features(Struct, frozen=True, kw_only=True):
     output_high_tokens: int | None = None  # nine of ten answers are no longer, None = the expected; a deadline is judged by it
     max_tokens: int | None = None
     cache_read_tokens: int = 0  # expected share of input_tokens that the vendor's prompt cache holds
+    prefix: tuple[int, ...] = ()  # names of the blocks of its prompt, see prefixes.py; empty where no engine of one's own is in question
     stream: bool = False
     needs: frozenset[str] = frozenset()
     asks: frozenset[str] = frozenset()  # parameters that not every model takes, set to something

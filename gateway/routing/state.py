@@ -12,6 +12,7 @@ from gateway.routing.features import Features
 from gateway.routing.headroom import Headroom
 from gateway.routing.health import Health
 from gateway.routing.predict import CENSOR_MOST, Line, Predictor, predicted95_us, residual95
+from gateway.routing.prefixes import Prefixes
 from gateway.settings import Routing
 from providers.errors import ProviderError
 
@@ -44,6 +45,7 @@ class BackendState:
         "limits",
         "outstanding",
         "predictor",
+        "prefixes",
         "price_id",
         "rates",
         "waiting",
@@ -56,6 +58,7 @@ class BackendState:
         self.predictor = Predictor(backend.ttft_prior_ms, backend.tpot_prior_ms, backend.own, settings.window_s)
         self.fresh_s = FRESH * settings.window_s
         self.workers = workers
+        self.prefixes = Prefixes()
         self.in_flight = 0
         self.held: dict[int, int] = {}  # by team: what its calls under way are expected to cost
         self.outstanding = 0  # prompt tokens of those that wait for their first token
@@ -155,6 +158,7 @@ class Call:
     """One attempt in flight, as the learner sees it. Times are those of its events; nothing here awaits or raises."""
 
     __slots__ = (
+        "_asked",
         "_fresh",
         "_open",
         "_state",
@@ -175,8 +179,11 @@ class Call:
         self._open = True
         self.began = now
         self.first_at: float | None = None
-        self._fresh = features.input_tokens
         own = state.backend.own
+        self._fresh = features.input_tokens
+        if own and features.prefix:
+            self._fresh -= state.prefixes.cached_tokens(features.prefix, features.input_tokens)
+            state.prefixes.sent(features.prefix)
         self.tokens = state.outstanding + self._fresh if own else self._fresh
         self.stream = features.stream
         self.load = state.in_flight if own else 0
@@ -195,6 +202,7 @@ class Call:
         state.outstanding += self._fresh
         state.waiting[self] = None
         state.health.began(now, self)
+        self._asked = features.input_tokens
         self._told = features.input_tokens + features.expected_output_tokens
         state.headroom.requests.took(now, 1.0)
         state.headroom.tokens.took(now, self._told)
@@ -219,7 +227,7 @@ class Call:
         state = self._state
         state.health.succeeded(self, self.began)
         state.attempted(now, failed=False)
-        state.headroom.tokens.took(now, self._fresh + output_tokens - self._told)
+        state.headroom.tokens.took(now, self._asked + output_tokens - self._told)
         if not self.stream:
             state.predictor.observe_whole(now, now - self.began, output_tokens, (self.tokens, self.load))
         elif self.first_at is not None and output_tokens >= MIN_PACE_TOKENS:

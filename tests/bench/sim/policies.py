@@ -55,6 +55,7 @@ def features_of(asked: Asked, expected: tuple[int, int]) -> Features:
         output_high_tokens=expected[1],
         stream=True,
         team=asked.team,
+        prefix=asked.prefix,
         ttft_ms=None if asked.relaxed else INTERACTIVE_TTFT_S * 1000,
         tpot_ms=None if asked.relaxed else INTERACTIVE_TPOT_S * 1000,
         deadline_ms=RELAXED_DEADLINE_S * 1000 if asked.relaxed else None,
