@@ -11,7 +11,7 @@ from collections import OrderedDict
 BLOCK_BYTES = 2048  # of a request's messages
 BLOCK_TOKENS = 512
 BLOCKS_MOST = 256  # of one prompt; what comes after is not looked at
-REMEMBERED = 4096  # blocks per backend
+REMEMBERED = 8192  # blocks per backend
 
 Prefix = tuple[int, ...]
 
