@@ -201,7 +201,7 @@ class Attempts:
         n = len(x.ends) + len(x.running) + 1
         attempt = Attempt(n, backend, most, self.router.state(backend).started(now, features), share)
         x.running.append(attempt)
-        if most and x.hold is not None and x.hold.charges:
+        if most and x.request.stream and x.hold is not None and x.hold.charges:  # a whole answer cannot be cut
             attempt.most_tokens = x.clamped * x.request.n if x.clamped is not None else output_tokens(_bound(x, backend, 0))
         await self.accounts.intend(
             Intent(

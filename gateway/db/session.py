@@ -27,6 +27,9 @@ T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
 
+INSERTED_AT_ONCE = (100, 25, 5, 1)  # rows of one SQLite statement; at most 32,766 values
+
+
 class Do(Struct, frozen=True):
     """One statement; its rows come back (none for a statement without RETURNING)."""
 
@@ -128,12 +131,15 @@ def _sqlite_text(sql: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def _insert_text(table: str, columns: tuple[str, ...], types: tuple[str, ...], then: str, postgres: bool) -> str:
-    names = ", ".join(columns)
-    if postgres:
-        arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(types, 1))
-        return f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays}) {then}"
-    return f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))}) {then}"
+def _insert_text(table: str, columns: tuple[str, ...], types: tuple[str, ...], then: str) -> str:
+    arrays = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(types, 1))
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}) {then}"
+
+
+@lru_cache(maxsize=512)
+def _sqlite_insert_text(table: str, columns: tuple[str, ...], then: str, count: int) -> str:
+    row = f"({', '.join('?' * len(columns))})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([row] * count)} {then}"
 
 
 class PostgresSession:
@@ -186,7 +192,7 @@ class PostgresSession:
                 await driver.executemany(step.sql, step.rows)
                 rows = ()
             elif step.rows:
-                text = _insert_text(step.table, step.columns, step.types, step.then, True)
+                text = _insert_text(step.table, step.columns, step.types, step.then)
                 rows = await driver.fetch(text, *[list(column) for column in zip(*step.rows, strict=True)])
             else:
                 rows = ()
@@ -261,12 +267,21 @@ class SqliteSession:
             elif isinstance(step, Many):
                 connection.executemany(_sqlite_text(step.sql), step.rows)
             elif step.rows:
-                connection.executemany(_insert_text(step.table, step.columns, step.types, step.then, False), step.rows)
+                self._insert(connection, step)
             try:
                 step = transaction.send(rows)
             except StopIteration as end:
                 result: T = end.value
                 return result
+
+    def _insert(self, connection: sqlite3.Connection, step: Insert) -> None:
+        """Many rows a statement: between two of them another thread is let in, and changing threads costs more than a row."""
+        at = 0
+        while at < len(step.rows):
+            count = next(size for size in INSERTED_AT_ONCE if size <= len(step.rows) - at)
+            values = [value for row in step.rows[at : at + count] for value in row]
+            connection.execute(_sqlite_insert_text(step.table, step.columns, step.then, count), values)
+            at += count
 
     def _close(self) -> None:
         if self._connection is not None:

@@ -215,6 +215,7 @@ class Budgets:
         self.by_id: dict[int, Window] = {}  # those that have their row in SQL
         self._rows: dict[tuple[str, int, str | None], list[BudgetRow]] = {}
         self._lanes: dict[Scope, Lane] = {}
+        self._budgeted: dict[Scope, bool] = {}
         self._touched = touched
 
     def set_rows(self, rows: Iterable[BudgetRow]) -> None:
@@ -226,6 +227,7 @@ class Budgets:
             live[row.id] = row
         self._rows = found
         self._lanes.clear()
+        self._budgeted.clear()
         for window in self.windows.values():
             row_now = live.get(window.budget.id)
             window.gone = row_now is None
@@ -234,7 +236,13 @@ class Budgets:
 
     def budgeted(self, scope: Scope) -> bool:
         """Whether any budget applies: then an unpriced backend is refused before it is called."""
-        return any(key in self._rows for key in _keys(scope)) if self._rows else False
+        known = self._budgeted.get(scope)
+        if known is None:
+            known = any(key in self._rows for key in _keys(scope))
+            if len(self._budgeted) >= LANES:
+                self._budgeted.clear()
+            self._budgeted[scope] = known
+        return known
 
     def lane(self, scope: Scope, at_us: int) -> Lane:
         """The windows that a request admitted at at_us draws on."""

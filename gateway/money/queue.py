@@ -23,30 +23,31 @@ class SettledQueue:
 
     def __init__(self, rows_in_memory: int) -> None:
         self._rows_in_memory = rows_in_memory
-        self._entries: dict[UUID, _Entry] = {}
+        self._entries: dict[int, _Entry] = {}  # by the number that the id is: a UUID hashes in Python
         self.unwritten = 0  # entries that stand in memory only, because the journal could not be written
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __contains__(self, request_id: UUID) -> bool:
-        return request_id in self._entries
+        return request_id.int in self._entries
 
     def put(self, record: UsageRecord, place: Place | None, now_us: int) -> None:
         """Queue a settlement; a request that is queued already stays as it is."""
-        if record.id in self._entries:
+        number = record.id.int
+        if number in self._entries:
             return
         if place is None:
             self.unwritten += 1
         kept = None if place is not None and len(self._entries) >= self._rows_in_memory else record
-        self._entries[record.id] = _Entry(kept, place, now_us)
+        self._entries[number] = _Entry(kept, place, now_us)
 
     def oldest_us(self) -> int | None:
         entry = next(iter(self._entries.values()), None)
         return None if entry is None else entry.queued_us
 
     def get(self, request_id: UUID, journal: Journal) -> UsageRecord | None:
-        entry = self._entries.get(request_id)
+        entry = self._entries.get(request_id.int)
         return None if entry is None else _read(entry, journal)
 
     def batch(self, limit: int, journal: Journal) -> tuple[UsageRecord, ...]:
@@ -56,7 +57,7 @@ class SettledQueue:
     def confirm(self, records: Iterable[UsageRecord], journal: Journal) -> None:
         """SQL has these."""
         for record in records:
-            entry = self._entries.pop(record.id, None)
+            entry = self._entries.pop(record.id.int, None)
             if entry is None:
                 continue
             if entry.place is None:

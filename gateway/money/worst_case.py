@@ -6,9 +6,11 @@ for each image, document and clip.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
-from gateway.catalog import Price, Tier
+from gateway.catalog import Price
 from gateway.money.pricing import MILLION, dearest_input, dearest_output
 
 UNKNOWN_OUTPUT_TOKENS = 16_384  # a model whose own maximum is not known and a client that names none
@@ -62,7 +64,15 @@ def fitting_max_tokens(price: Price, bound: Bound, obtainable: int) -> int:
 
 def _parts(price: Price, input_tokens: int) -> tuple[int, int]:
     """(worst of input and request fee in nano-USD, dearest output rate per million): over the base price and each tier in reach."""
-    reachable: list[Price | Tier] = [price, *(tier for tier in price.tiers if input_tokens > tier.above)]
-    dearest_in = max(dearest_input(price, rates) for rates in reachable)
-    dearest_out = max(dearest_output(price, rates) for rates in reachable)
+    dearest_in, dearest_out, tiers = _dearest(price)
+    for above, tier_in, tier_out in tiers:
+        if input_tokens > above:
+            dearest_in, dearest_out = max(dearest_in, tier_in), max(dearest_out, tier_out)
     return price.per_request + -(-input_tokens * dearest_in // MILLION), dearest_out
+
+
+@lru_cache(maxsize=4096)
+def _dearest(price: Price) -> tuple[int, int, tuple[tuple[int, int, int], ...]]:
+    """The dearest rates of input and output, and for each tier the tokens above which it applies with its own."""
+    tiers = tuple((tier.above, dearest_input(price, tier), dearest_output(price, tier)) for tier in price.tiers)
+    return dearest_input(price, price), dearest_output(price, price), tiers

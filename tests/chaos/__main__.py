@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import sys
 import tempfile
@@ -85,6 +86,7 @@ def main() -> int:
     unknown = set(told.scenarios) - set(SCENARIOS)
     if unknown:
         parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
+    logging.getLogger("tollway").setLevel(logging.ERROR)  # what happens is meant to; the processes' own logs say more
     server = None if told.database == "sqlite" else Postgres()
     broken = []
     try:

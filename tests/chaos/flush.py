@@ -15,7 +15,7 @@ from gateway.money.accounts import Accounts, Hold, Scope
 from gateway.money.audit import audit
 from gateway.settings import Money
 from tests.conftest import Database
-from tests.fixtures.money import add_budget, books, intent_of, record_of
+from tests.fixtures.money import add_budget, books, intent_of, patiently, record_of
 
 TEAMS = 50
 COST = 1_000
@@ -56,21 +56,11 @@ async def spend(accounts: Accounts, teams: list[int], rounds: int) -> None:
     for _ in range(rounds):
         for team in teams:
             now, request_id = accounts.now_us(), accounts.new_request_id()
-            hold = await patiently(accounts, team, now)
+            hold = await patiently(accounts, Scope(1, team, 1, "assistant"), COST, now)
+            assert isinstance(hold, Hold)
             accounts.intent(structs.replace(intent_of(request_id, now, hold, COST), team_id=team))
             accounts.settle(hold, structs.replace(record_of(request_id, now, hold, COST), team_id=team))
         await asyncio.sleep(0)
-
-
-async def patiently(accounts: Accounts, team: int, now_us: int) -> Hold:
-    """As a client does whom a database that is locked for long makes wait."""
-    for _ in range(3000):
-        got = await accounts.obtain(Scope(1, team, 1, "assistant"), COST, now_us)
-        if isinstance(got, Hold):
-            return got
-        assert got.kind == "unavailable", got
-        await asyncio.sleep(0.05)
-    raise AssertionError("no money for minutes")
 
 
 async def lock(database: Database, rng: random.Random, ended: asyncio.Event) -> int:

@@ -19,7 +19,7 @@ from gateway.money.reports import Asked, spend
 from gateway.money.windows import to_datetime, to_us
 from gateway.settings import Money
 from tests.conftest import Database
-from tests.fixtures.money import CENT, add_budget, intent_of, record_of
+from tests.fixtures.money import CENT, add_budget, intent_of, patiently, record_of
 
 SCOPE = Scope(1, 1, 1, "assistant")
 STREAMS = 100
@@ -46,7 +46,7 @@ async def test_budgets_and_reports_agree_on_every_day(database: Database, tmp_pa
 
     async def begin(at_us: int) -> tuple[UUID, Hold, int]:
         request_id = accounts.new_request_id()
-        got = await accounts.obtain(SCOPE, CENT, at_us)
+        got = await patiently(accounts, SCOPE, CENT, at_us)
         assert isinstance(got, Hold), got
         accounts.intent(intent_of(request_id, at_us, got, CENT))
         return request_id, got, at_us

@@ -19,7 +19,7 @@ from gateway.money.quarantine import Quarantine, SetAside, retry
 from gateway.settings import Money
 from providers.types import Usage
 from tests.conftest import Database
-from tests.fixtures.money import CENT, add_budget, books, intent_of, record_of
+from tests.fixtures.money import CENT, add_budget, books, intent_of, patiently, record_of
 from tests.money.test_adoption import Dead
 
 MONEY = Money(tick_s=0.05, segment_bytes=1 << 18)
@@ -35,7 +35,7 @@ async def accounts(database: Database, tmp_path: Path) -> AsyncIterator[Accounts
 
 async def settle(accounts: Accounts, cost: int, tag: str = "", usage: Usage | None = None) -> UUID:
     now, request_id = accounts.now_us(), accounts.new_request_id()
-    hold = await accounts.obtain(Scope(1, 1, 1, "assistant"), cost, now)
+    hold = await patiently(accounts, Scope(1, 1, 1, "assistant"), cost, now)
     assert isinstance(hold, Hold)
     accounts.intent(intent_of(request_id, now, hold, cost))
     record = structs.replace(record_of(request_id, now, hold, cost), tag=tag)

@@ -34,7 +34,7 @@ from gateway.money.audit import audit
 from gateway.money.sync import close_process, process_state
 from gateway.settings import Money
 from tests.conftest import Database
-from tests.fixtures.money import CENT, add_budget, books, intent_of, record_of
+from tests.fixtures.money import CENT, add_budget, books, intent_of, patiently, record_of
 
 MONEY = Money(tick_s=0.05, segment_bytes=1 << 18, heartbeat_s=0.5)
 SCOPE = Scope(1, 1, 1, "assistant")
@@ -93,7 +93,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 async def spend(accounts: Accounts, cost: int) -> UUID | Refusal:
     now, request_id = accounts.now_us(), accounts.new_request_id()
-    got = await accounts.obtain(SCOPE, cost, now)
+    got = await patiently(accounts, SCOPE, cost, now)
     if isinstance(got, Refusal):
         return got
     accounts.intent(intent_of(request_id, now, got, cost))
@@ -125,7 +125,7 @@ async def test_an_older_backup_loses_no_row_and_no_window(database: Database, op
         for _ in range(3):
             assert isinstance(await spend(accounts, 5 * CENT), UUID)
     now, running = one.now_us(), one.new_request_id()
-    hold = await one.obtain(SCOPE, 7 * CENT, now)
+    hold = await patiently(one, SCOPE, 7 * CENT, now)
     assert isinstance(hold, Hold)
     one.intent(intent_of(running, now, hold, 7 * CENT))
     await until(lambda: not one.stats().queued and not two.stats().queued, "written")
@@ -197,7 +197,7 @@ async def test_a_process_that_is_closed_while_its_disk_is_full_loses_nothing(
     accounts = await Accounts.open(database.engine, structs.replace(MONEY, adopt_scan_s=0.05), tmp_path / "journal")
     accounts.set_budgets([await add_budget(database.engine, limit=100 * CENT)])
     now, running = accounts.now_us(), accounts.new_request_id()
-    hold = await accounts.obtain(SCOPE, 30 * CENT, now)
+    hold = await patiently(accounts, SCOPE, 30 * CENT, now)
     assert isinstance(hold, Hold)
     accounts.intent(intent_of(running, now, hold, 30 * CENT))
     first = accounts.process_id
