@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.e2e.harness import backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_chunks, sse_reply
+from tests.fixtures.waiting import until_true
 
 LOCAL = """
 [[backends]]
@@ -28,7 +29,8 @@ def test_killing_the_hosted_side_mid_run(tmp_path: Path) -> None:
     hosted = FakeUpstream(sse_reply(chat_chunks(["tok "] * 60, usage=(10, 60)), first_s=0.15, delay_s=0.02))
     with hosted.threaded() as upstream:
         config = (
-            backend("hosted", upstream.url, price='price = { input = "0.01", output = "0.01" }')
+            "[routing]\nretry_budget_floor = 100\n"  # on a slow machine all forty may wait at once
+            + backend("hosted", upstream.url, price='price = { input = "0.01", output = "0.01" }')
             + LOCAL
             + route("both", "hosted", "fallback")
         )
@@ -43,7 +45,8 @@ def test_killing_the_hosted_side_mid_run(tmp_path: Path) -> None:
                 results.append((status, raw, headers["x-tollway-request-id"]))
 
             def kill() -> None:
-                time.sleep(0.8)
+                until_true(lambda: len(hosted.requests) >= 12, "streams are under way")
+                time.sleep(0.5)
                 assert upstream._server is not None
                 loop = upstream._server.get_loop()
                 loop.call_soon_threadsafe(upstream._server.close)
