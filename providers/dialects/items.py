@@ -52,9 +52,11 @@ class Item:
 
 
 class Items(Sink):
-    """Of several choices the first. output: the items, whole once they are done. incomplete: what is done from now on was cut off."""
+    """Of several choices the first. output: the items, whole once they are done. incomplete: what is done from now on was cut off.
+    theirs: (place, id, type) of items that a backend's own events have begun; the same ones when they begin here.
+    """
 
-    __slots__ = ("_calls", "_kinds", "_open", "incomplete", "output")
+    __slots__ = ("_calls", "_kinds", "_open", "incomplete", "output", "theirs")
 
     prefix = ""  # of the names of all steps
     arguments = ""  # what the steps of a call's arguments are called
@@ -64,6 +66,7 @@ class Items(Sink):
         super().__init__(request, answer_id)
         self.output: list[dict[str, Any]] = []
         self.incomplete = False
+        self.theirs: list[tuple[int, str, str]] = []
         self._kinds = kinds
         self._open: Item | None = None
         self._calls: dict[int, Item] = {}
@@ -126,7 +129,12 @@ class Items(Sink):
         return self._open
 
     def start(self, members: dict[str, Any], out: list[Step]) -> Item:
-        item = Item(len(self.output), members)
+        index = len(self.output)
+        known = next((one for one in self.theirs if one[2] == members["type"]), None)
+        if known is not None:
+            self.theirs.remove(known)
+            index, members["id"], _ = known
+        item = Item(index, members)
         self.output.append(members)
         told = {name: [] if isinstance(value, list) else value for name, value in members.items()}
         out.append({"type": f"{self.prefix}output_item.added", "output_index": item.index, "item": told})

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import anthropic
+import openai
 import pytest
 
 from tests.e2e.harness import BASIC, FLAT, Gateway, backend, free_port, route, running
 from tests.fakes.messages import text_stream
+from tests.fakes.responses import stream as response_stream
+from tests.fakes.responses import text as response_text
 from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, hang, json_reply, sse_reply
 
 TWELVE: list[dict[str, Any]] = [{"role": "user", "content": "one two three four five"}]  # tokens, as the vendor's own tokenizer counts
@@ -35,7 +38,8 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
         + backend("gone", f"http://127.0.0.1:{free_port()}", model="m-flat", price=FLAT, more=MOST)
         + f'[[backends]]\nname = "claude"\nvendor = "anthropic"\nmodel = "m-claude"\nbase_url = "{upstream.url}/v1"\n'
         f'api_key = "env:UPSTREAM_KEY"\n{CLAUDE}\n'
-        + "".join(route(name, name, more="max_attempts = 1") for name in ("basic", "flat", "gone", "claude"))
+        + backend("gpt", upstream.url, price=FLAT, more=MOST + '\ndialect = "openai_responses"')
+        + "".join(route(name, name, more="max_attempts = 1") for name in ("basic", "flat", "gone", "claude", "gpt"))
     )
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as made:
         for team, usd in (("alpha", "1000"), ("g26", "1.00"), ("cut", "1.00"), ("over", "1.00"), ("poor", "0.000001"), ("g02", "0.299")):
@@ -221,6 +225,23 @@ def test_a_message_without_end_is_cut_too(gateway: Gateway, upstream: FakeUpstre
     assert CUT_AT < text.count("x") < 1000
     assert (final.stop_reason, final.usage.output_tokens) == ("max_tokens", text.count("x"))
     assert row(gateway, "cut", before)["surface"] == "anthropic_messages"
+    until(lambda: upstream.requests[0].closed_at is not None)
+
+
+def test_a_response_without_end_is_cut_too(gateway: Gateway, upstream: FakeUpstream) -> None:
+    before = len(rows(gateway, "cut"))
+    *events, _ = response_stream(response_text(" x" * 2000), pieces=2000, end=None)
+    upstream.play([*sse_reply(events, delay_s=0.005, done=False), hang()])
+    with openai.OpenAI(base_url=gateway.url + "/v1", api_key=gateway.keys["cut"], max_retries=0, timeout=60) as client:
+        found = list(client.responses.create(model="gpt", input="go on", max_output_tokens=CUT_AT, stream=True))
+    came = "".join(one.delta for one in found if one.type == "response.output_text.delta").count("x")
+    assert CUT_AT < came < 1000
+    assert [one.sequence_number for one in found] == list(range(len(found)))
+    last = found[-1]
+    assert last.type == "response.incomplete" and last.response.incomplete_details is not None and last.response.usage is not None
+    assert (last.response.incomplete_details.reason, last.response.usage.output_tokens) == ("max_output_tokens", came)
+    assert (last.response.id, last.response.output_text.count("x")) == (found[0].response.id, came)  # type: ignore[union-attr]
+    assert row(gateway, "cut", before)["surface"] == "openai_responses"
     until(lambda: upstream.requests[0].closed_at is not None)
 
 

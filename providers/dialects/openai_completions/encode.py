@@ -83,6 +83,7 @@ class StreamEncoder(Sink):
 
     def encode(self, frame: Frame) -> bytes:
         if frame.dialect == NAME and not frame.whole and (frame.wire or frame.usage_wire):
+            self._lead = ""  # the backend has said it
             return frame.wire + frame.usage_wire if self.include_usage else frame.wire
         out: list[bytes] = []
         for event in frame.events:

@@ -17,6 +17,7 @@ from providers.dialects.collect import own_bytes
 from providers.dialects.items import Items, Kind, Step
 from providers.dialects.openai_responses.content import NAME, opened
 from providers.dialects.openai_responses.wire import REASONS, usage_to_wire
+from providers.dialects.passed import Passed
 from providers.dialects.rawjson import NULL, decode_any, encode_json
 from providers.dialects.sealed import REDACTED, SIGNATURE
 from providers.dialects.streams import cost_comment
@@ -120,7 +121,10 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
 
 
 class StreamEncoder:
-    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py). Its last event waits for the cost."""
+    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py). Its last event waits for the cost.
+
+    An end that comes without bytes after the backend's own events (a stream that was cut) is written as going on from them.
+    """
 
     __slots__ = ("_last", "_made", "_number", "_passed", "_request")
 
@@ -128,18 +132,31 @@ class StreamEncoder:
         self._request = request
         self._made = _Maker(request, "resp_" + answer_id)
         self._number = 0
-        self._passed = False  # the backend's own events were sent
+        self._passed: Passed | None = None  # the backend's own events that were sent
         self._last = b""
 
     def encode(self, frame: Frame) -> bytes:
         if frame.dialect == NAME and not frame.whole and (frame.wire or frame.usage_wire):
-            self._passed = True
+            self._passed = self._passed or Passed()
+            self._passed.keep(frame)
             self._last += frame.usage_wire
             return frame.wire
+        done = self._go_on(self._passed) if self._passed is not None and frame.events else set[int]()
         steps: list[Step] = []
         for event in frame.events:
             self._made.take(event, steps)
+        steps = [step for step in steps if step.get("output_index") not in done]
         return self._events(steps) if steps else b""
+
+    def _go_on(self, passed: Passed) -> set[int]:
+        """Take up the answer where the backend's own events left it; the places of its items that they have ended."""
+        self._made.theirs, done = passed.items()
+        self._number = passed.next_number()
+        said: list[Step] = []
+        for event in passed.events:
+            self._made.take(event, said)
+        passed.events.clear()
+        return done
 
     def _events(self, steps: list[Step]) -> bytes:
         if not self._number:
@@ -151,7 +168,7 @@ class StreamEncoder:
 
     def end(self, cost: str | None) -> bytes:
         """What is due at the end, the cost as a comment, the last event."""
-        if self._passed:
+        if self._passed is not None and not self._made.reason:
             return cost_comment(cost) + self._last
         steps: list[Step] = []
         self._made.end(steps)

@@ -68,6 +68,17 @@ def test_own_bytes_go_through() -> None:
     assert StreamEncoder(asked(stream=True, stream_options={"include_usage": True}), "id").encode(frame) == event + usage
 
 
+def test_a_stream_that_is_cut_is_ended_without_the_prompt_again() -> None:
+    encoder = StreamEncoder(asked(stream=True, echo=True, stream_options={"include_usage": True}), "id")
+    event = b'data: {"id":"cmpl-1","choices":[{"text":"Once upon","index":0,"finish_reason":null}]}\n\n'
+    sent = encoder.encode(StreamDecoder().feed(event))
+    sent += encoder.encode(Frame(events=[Metered(Usage(input=2, output=9)), Finished("length")])) + encoder.end("0.1")
+    assert sent.startswith(event) and sent.endswith(b": tollway-cost-usd 0.1\n\ndata: [DONE]\n\n")
+    first, end, usage = [json.loads(block[6:]) for block in sent.split(b"\n\n") if block.startswith(b"data: {")]
+    assert (first["choices"][0]["text"], end["choices"][0]["text"], end["choices"][0]["finish_reason"]) == ("Once upon", "", "length")
+    assert usage["usage"]["completion_tokens"] == 9
+
+
 def test_logprobs_of_either_kind() -> None:
     own = {"tokens": ["a"], "token_logprobs": [-1]}
     assert legacy_logprobs(own, 0) == own

@@ -28,6 +28,8 @@ from providers.types import (
     ToolCallDelta,
     Usage,
 )
+from tests.fakes.responses import call as vendor_call
+from tests.fakes.responses import reasoning as vendor_reasoning
 from tests.fakes.responses import stream as vendor_stream
 from tests.fakes.responses import text as vendor_text
 from tests.fakes.upstream import FakeUpstream, body_reply, sse_reply
@@ -82,6 +84,39 @@ def test_frames_of_the_same_language_go_on_untouched_and_the_cost_stands_before_
     assert out == b": ping\n\n" + b"".join(events)
     assert encoder.end("0.000123000") == b": tollway-cost-usd 0.000123000\n\n" + last
     assert encode_answer([Frame(events=[], wire=b'{"as":"it came"}', dialect=NAME, whole=True)], asked()) == b'{"as":"it came"}'
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("output", "pieces_left", "due"),
+    [
+        ((vendor_text("one two"),), 4, ["output_text.done", "content_part.done", "output_item.done"]),
+        ((vendor_reasoning("hm", "gAAA"), vendor_text("one two")), 4, ["output_text.done", "content_part.done", "output_item.done"]),
+        ((vendor_text("one two"), vendor_call("c1", "f", '{"a":1}')), 3, ["function_call_arguments.done", "output_item.done"]),
+        ((vendor_text("one two"),), 1, []),
+    ],
+)
+def test_a_stream_that_is_cut_is_ended_where_the_backend_left_it(output: Any, pieces_left: int, due: list[str], together: bool) -> None:
+    """With its ids, places and numbers; what it has closed is not closed again. pieces_left: events that no longer came."""
+    came = vendor_stream(*output)[:-pieces_left]
+    decoder, encoder = StreamDecoder(), StreamEncoder(asked(stream=True), "id1")
+    sent = b"".join(encoder.encode(decoder.feed(read)) for read in ([b"".join(came)] if together else came))
+    assert sent == b"".join(came)
+    rest = encoder.encode(Frame(events=[Metered(Usage(input=3, output=51, estimated=True)), Finished("length")])) + encoder.end("0.1")
+    assert rest.count(b": tollway-cost-usd 0.1\n\nevent: response.incomplete\n") == 1
+    found = parsed(rest)
+    assert [event["type"] for event in found] == [f"response.{name}" for name in (*due, "incomplete")]
+    assert [event["sequence_number"] for event in found] == list(range(len(came), len(came) + len(found)))
+    last, cut = found[-1]["response"], output[-1]
+    assert (last["id"], last["status"], last["incomplete_details"]) == ("resp_1", "incomplete", {"reason": "max_output_tokens"})
+    assert last["usage"]["output_tokens"] == 51
+    assert [(item["type"], item["id"]) for item in last["output"]] == [(item["type"], item["id"]) for item in output]
+    assert all(event["output_index"] == len(output) - 1 for event in found[:-1])
+    said = b"".join(json.loads(event.split(b"data: ")[1]).get("delta", "").encode() for event in came if b"text.delta" in event).decode()
+    assert "".join(p["text"] for item in last["output"] for p in item.get("content") or item.get("summary") or ()) == said
+    if due:
+        assert found[-2]["item"] == last["output"][-1]
+        assert (found[-2]["item"]["id"], found[-2]["item"]["status"]) == (cut["id"], "incomplete")
 
 
 # ---- from events --------------------------------------------------------------------------------------------------------------------
