@@ -1,4 +1,4 @@
-"""One choice of an answer while it comes: its tool calls, numbered by us.
+"""One choice of an answer while it comes: its tool calls, numbered by us. And the ids of calls for a language that takes few letters.
 
 Whatever a language counts (blocks, items, calls, nothing), ours count from 0.
 Knows no language and no arguments; an event with a call's first piece names it, later ones carry its index alone.
@@ -6,9 +6,17 @@ Knows no language and no arguments; an event with a call's first piece names it,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 
 from providers.types import Event, ToolCallDelta
+
+_NO_LETTER = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def plain_id(text: str) -> str:
+    """A call's id for a language whose ids have letters, digits, `_` and `-`; the same change for a call and its result."""
+    return _NO_LETTER.sub("_", text) or "call"
 
 
 class ChoiceState:

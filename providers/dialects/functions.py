@@ -1,4 +1,4 @@
-"""Tools, output formats and reasoning as every language has them: the same few members under the language's own names."""
+"""Tools, their calls, output formats and reasoning as every language has them: the same few members under the language's own names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 from msgspec import Raw
 
 from providers.dialects.base import DecodeError
-from providers.dialects.rawjson import NULL, copied, decode_any, kept, optional, string, written
-from providers.types import OutputFormat, Reasoning, Tool, ToolChoice
+from providers.dialects.rawjson import NULL, copied, decode_any, decode_objects, kept, object_or_none, optional, string, written
+from providers.errors import Rejected
+from providers.types import Call, OutputFormat, Reasoning, Tool, ToolChoice
 
 # Thinking tokens that an effort stands for. The other way, a budget is the first effort of WORDS whose tokens hold it, else "high".
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
 WORDS = ("low", "medium")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+
+
+def own_tools(raw: Raw, kind: str) -> list[tuple[str, dict[str, Raw]]]:
+    """(path, members) of the client's own functions in a list of tools: those of this type or of none. The others are a vendor's."""
+    found = enumerate([] if raw == NULL else decode_objects(raw))
+    return [(f"tools[{n}]", members) for n, members in found if decode_any(members.get("type", NULL)) in (None, kind)]
 
 
 def read_tool(members: Mapping[str, Raw], path: str, schema: str, cache: Raw | None, known: Collection[str] | None = None) -> Tool:
@@ -36,6 +43,16 @@ def read_tool(members: Mapping[str, Raw], path: str, schema: str, cache: Raw | N
 
 def write_tool(tool: Tool, schema: str) -> dict[str, Any]:
     return written({"name": tool.name, "description": tool.description, schema: tool.parameters, "strict": tool.strict})
+
+
+def arguments_of(call: Call, path: str) -> Raw:
+    """A call's arguments, for a language that has an object there. Raises Rejected for what is none."""
+    found = object_or_none(call.arguments)
+    if found is None:
+        where = f"{path}.function.arguments"
+        message = f"`{where}` is not a JSON object; send what the model wrote, whole."
+        raise Rejected(message, sent=False, param=where, code="invalid_json")
+    return found
 
 
 def read_format(members: Mapping[str, Raw], path: str) -> OutputFormat:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -24,6 +24,8 @@ decode_raws = msgspec.json.Decoder(list[Raw]).decode
 encode_json = msgspec.json.Encoder(decimal_format="number").encode
 NULL = Raw(b"null")
 LIST, STRING, OBJECT = 0x5B, 0x22, 0x7B  # the first byte of a value
+
+T = TypeVar("T")
 
 
 def first_byte(raw: Raw) -> int:
@@ -80,6 +82,17 @@ def typed(raw: Raw, path: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         raise DecodeError(f"`{path}` must be an object with a `type`.", param=path, code="invalid_type")
     return value
+
+
+def parts_of(raw: Raw, path: str, read: Callable[[Raw, dict[str, Any], str], T], kind: str = "a text") -> str | list[T]:
+    """A content: a text, or a list of parts, of which `read` gets the bytes, the members and the path.
+
+    kind: what it may be, for the error. Raises DecodeError naming the place.
+    """
+    if first_byte(raw) != LIST:
+        return string(raw, path, kind)
+    places = [(part, f"{path}[{n}]") for n, part in enumerate(decode_raws(raw))]
+    return [read(part, typed(part, place), place) for part, place in places]
 
 
 # ---- lenient: what a server wrote ---------------------------------------------------------------------------------------------------

@@ -6,9 +6,12 @@ language.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from providers.dialects.base import UNREADABLE
+from providers.dialects.rawjson import decode_any, encode_json
 from providers.errors import BadAnswer, Cut, ProviderError
 from providers.sse import Block, Event, EventTooLarge, Parser
 from providers.types import Event as AnswerEvent
@@ -16,6 +19,7 @@ from providers.types import Failed, Frame
 
 MAX_BAD_EVENTS = 16  # unreadable events of one stream that are left out before it is given up
 PASS, LEAVE, USAGE, REWRITE, DONE = range(5)  # what becomes of an event's bytes; USAGE: into the frame's usage_wire
+_CUT = "the backend's stream ended before its end"
 
 
 def cost_comment(cost: str | None) -> bytes:
@@ -26,6 +30,28 @@ def cost_comment(cost: str | None) -> bytes:
 def plain_event(event: Event) -> bytes:
     """An event's data alone, without its other fields."""
     return b"".join([b"data: " + line + b"\n" for line in (event.data or b"").split(b"\n")]) + b"\n"
+
+
+def named_event(data: dict[str, Any]) -> bytes:
+    """An event under the name of its data's `type`, as languages have it whose events are named."""
+    return b"event: %s\ndata: %s\n\n" % (data["type"].encode(), encode_json(data))
+
+
+def newest(events: bytes, mark: bytes) -> Any:
+    """The data of the last event in whole bytes of a stream whose line of data has the mark; None where none has."""
+    for line in reversed(events.splitlines()):
+        if line.startswith(b"data:") and mark in line:
+            return decode_any(line[5:])
+    return None
+
+
+@contextmanager
+def reading_answer() -> Iterator[None]:
+    """Around the decoding of a whole answer. Raises BadAnswer for what cannot be read."""
+    try:
+        yield
+    except UNREADABLE as fault:
+        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
 
 
 class Answer(Protocol):
@@ -53,6 +79,12 @@ class StreamReader:
     def read(self, event: Event, events: list[AnswerEvent]) -> int:
         """Append what one event says; what becomes of its bytes. Raises ProviderError, or msgspec's for one that cannot be read."""
         raise NotImplementedError
+
+    def over(self) -> int:
+        """A mark of the end that the language itself does not have. Raises Cut where the answer has not ended before it."""
+        if not self.answer.finished:
+            raise Cut(_CUT)
+        return DONE
 
     def rewrite(self, event: Event, raw: bytes) -> bytes:
         """The event as a client should get it."""
@@ -82,7 +114,7 @@ class StreamReader:
         if not self._done:
             self._done = True
             if not self.answer.finished:
-                return self._fail(Cut("the backend's stream ended before its end"), frame)
+                return self._fail(Cut(_CUT), frame)
         return frame
 
     def _frame(self, block: Block) -> Frame:

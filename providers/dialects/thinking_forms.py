@@ -18,10 +18,22 @@ from providers.types import Message, Parameters, Reasoning, RedactedThinking, Re
 
 MIN_BUDGET = 1024  # thinking tokens; the vendor's own minimum, and what is left to the answer at least
 _FORMS = {"adaptive", "adaptive_only", "always"}  # of Quirks.thinking: those that take an effort
+_EFFORTS = {"minimal": "low"}  # a word that the vendor does not have
 
 
-def write_thinking(request: Request, parameters: Parameters, limit: int, quirks: Quirks) -> dict[str, Any] | None:
-    """For a request of another language. None: no thinking, be it not asked for or not possible in this turn."""
+def write_thinking(
+    request: Request, parameters: Parameters, limit: int, quirks: Quirks
+) -> tuple[dict[str, Any] | None, str | None, list[str]]:
+    """(thinking, the effort beside it, names of what was dropped) for a request of another language. limit: of its answer, in tokens."""
+    wanted, form = parameters.reasoning, _form(request, parameters, limit, quirks)
+    if wanted is None or form is None:
+        return None, None, [] if wanted is None or wanted.effort == "none" else [wanted.named]
+    effort = None if wanted.effort is None or form["type"] != "adaptive" else _EFFORTS.get(wanted.effort, wanted.effort)
+    return form, effort, []
+
+
+def _form(request: Request, parameters: Parameters, limit: int, quirks: Quirks) -> dict[str, Any] | None:
+    """None: no thinking, be it not asked for or not possible in this turn."""
     wanted, choice = parameters.reasoning, parameters.tool_choice
     forced = choice is not None and choice.mode in ("required", "tool")  # the vendor refuses thinking beside a forced call
     if wanted is None or wanted.effort == "none" or forced or not may_think(request.decoded or ()):

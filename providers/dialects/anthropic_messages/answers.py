@@ -9,13 +9,12 @@ from typing import Any
 
 from providers.dialects.anthropic_messages import wire
 from providers.dialects.anthropic_messages.content import NAME
-from providers.dialects.base import UNREADABLE
 from providers.dialects.blocks import OpenBlocks
 from providers.dialects.error_bodies import stated_error
 from providers.dialects.rawjson import any_or_none, decode_any, text
-from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader, plain_event
+from providers.dialects.streams import DONE, PASS, REWRITE, StreamReader, plain_event, reading_answer
 from providers.dialects.usage import Meter
-from providers.errors import BadAnswer, Cut
+from providers.errors import BadAnswer
 from providers.sse import Event as BlockEvent
 from providers.types import Event, Extra, Finished, Frame, ReasoningDelta, Started, TextDelta
 
@@ -33,18 +32,20 @@ class Answer:
 
     def take(self, event: wire.StreamEvent, events: list[Event]) -> None:
         """Append the events of one wire event."""
-        kind = event.type
+        kind, before = event.type, len(events)
+        if kind == "message_start" and event.message is not None:
+            self.start(event.message, events)
+            return
         if kind == "content_block_delta" and event.delta is not None:
             self._delta(event.index, event.delta, events)
         elif kind == "content_block_start":
             self.open(event.index, bytes(event.content_block), events)
         elif kind == "content_block_stop":
             self.close(event.index, events)
-        elif kind == "message_start" and event.message is not None:
-            self.start(event.message, events)
-        elif kind == "message_delta":
-            if event.delta is not None and event.delta.stop_reason:
-                self.finish(event.delta.stop_reason, event.delta.stop_sequence, events)
+        elif kind == "message_delta" and event.delta is not None and event.delta.stop_reason:
+            self.finish(event.delta.stop_reason, event.delta.stop_sequence, events)
+        self.carried = self.carried or len(events) > before
+        if kind == "message_delta":
             self.meter.take(event.usage, events)
 
     def start(self, message: wire.Message, events: list[Event]) -> None:
@@ -53,16 +54,16 @@ class Answer:
 
     def finish(self, reason: Any, sequence: Any, events: list[Event]) -> None:
         if not self.finished:
-            self.finished = self.carried = True
+            self.finished = True
             events.append(Finished(wire.STOPS.get(text(reason), text(reason)), 0, sequence if isinstance(sequence, str) else None))
 
     def open(self, index: int, raw: bytes, events: list[Event]) -> None:
         """A block begins, in a whole answer with all that it has."""
         block = wire.decode_block(raw)
         state = self._blocks.begin(index, block.type, raw)
-        before = len(events)
         if block.type == "text":
-            self._say(text(block.text), events)
+            if block.text:
+                events.append(TextDelta(text(block.text)))
             events += [Extra(NAME, "citation", bytes(citation).decode()) for citation in block.citations or ()]
         elif block.type == "thinking":
             if block.thinking or block.signature:
@@ -71,17 +72,11 @@ class Answer:
             events.append(ReasoningDelta(redacted=text(block.data)))
         elif block.type == "tool_use":
             self._blocks.call(state, text(block.id), text(block.name), bytes(block.input), events)
-        self.carried = self.carried or len(events) > before
-
-    def _say(self, text: str, events: list[Event]) -> None:
-        if text:
-            events.append(TextDelta(text))
 
     def _delta(self, index: int, delta: wire.Delta, events: list[Event]) -> None:
-        before = len(events)
         kind = delta.type
-        if kind == "text_delta":
-            self._say(text(delta.text), events)
+        if kind == "text_delta" and delta.text:
+            events.append(TextDelta(text(delta.text)))
         elif kind == "input_json_delta":
             self._blocks.argument(index, text(delta.partial_json), events)
         elif kind == "thinking_delta" and delta.thinking:
@@ -90,14 +85,12 @@ class Answer:
             events.append(ReasoningDelta(signature=text(delta.signature)))
         elif kind == "citations_delta":
             events.append(Extra(NAME, "citation", bytes(delta.citation).decode()))
-        self.carried = self.carried or len(events) > before
 
     def close(self, index: int, events: list[Event]) -> None:
         """A block is over; one of no common kind is whole now."""
         block = self._blocks.end(index, events)
         if block is not None and block.call is None and block.kind not in ("text", "thinking", "redacted_thinking"):
             events.append(Extra(NAME, "block", block.whole("input")))
-            self.carried = True
 
 
 class StreamDecoder(StreamReader):
@@ -112,10 +105,8 @@ class StreamDecoder(StreamReader):
 
     def read(self, event: BlockEvent, events: list[Event]) -> int:
         data = event.data or b""
-        if data == b"[DONE]":  # some servers end so, though this language has no such mark
-            if not self._answer.finished:
-                raise Cut("the backend's stream ended before its end")
-            return DONE
+        if data == b"[DONE]":  # some servers end so
+            return self.over()
         if event.name == b"error":
             raise stated_error(any_or_none(data))
         found = wire.decode_event(data)
@@ -134,7 +125,7 @@ class StreamDecoder(StreamReader):
 def decode_answer(body: bytes) -> Frame:
     """A whole answer. Raises ProviderError: BadAnswer for what is none, the stated kind for an error under status 200."""
     events: list[Event] = []
-    try:
+    with reading_answer():
         message = wire.decode_message(body)
         if message.type == "error" or message.error is not None:
             raise stated_error(decode_any(body))
@@ -148,6 +139,4 @@ def decode_answer(body: bytes) -> Frame:
         if message.stop_reason:
             answer.finish(message.stop_reason, message.stop_sequence, events)
         answer.meter.take(message.usage, events)
-    except UNREADABLE as fault:
-        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     return Frame(events=events, wire=body, dialect=NAME, whole=True)

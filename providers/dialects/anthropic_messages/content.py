@@ -6,7 +6,6 @@ came (Opaque). Normalised as turns.py says, and empty text is nowhere.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,11 @@ from msgspec import Raw
 
 from providers.dialects import rawjson
 from providers.dialects.base import DecodeError
+from providers.dialects.calls import plain_id
 from providers.dialects.crossing import Carries
-from providers.dialects.functions import read_tool, write_tool
+from providers.dialects.functions import arguments_of, own_tools, read_tool, write_tool
 from providers.dialects.quirks import unsupported
 from providers.dialects.turns import messages_of, turns_of
-from providers.errors import Rejected
 from providers.types import Call, Document, Image, Message, Opaque, Part, RedactedThinking, Text, Thinking, Tool
 
 NAME = "anthropic_messages"
@@ -32,7 +31,7 @@ CARRIES = Carries(
     document_url=True,
     text_documents=True,
 )
-_NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_CONTENT = "a text or a list of blocks"
 _DIRECT = {"type": "direct"}
 _ANY_OBJECT = Raw(b'{"type":"object"}')
 
@@ -42,33 +41,25 @@ def decode_messages(raw: Raw, system: Raw = rawjson.NULL) -> tuple[Message, ...]
     """Raises DecodeError naming the member that is wrong."""
     found = [] if system == rawjson.NULL else [Message(role="system", content=_content(system, "system"))]
     for position, members in enumerate(rawjson.decode_objects(raw)):
-        path, role, content = f"messages[{position}].content", rawjson.decode_any(members["role"]), members["content"]
-        if rawjson.first_byte(content) == rawjson.LIST:
-            found += messages_of(role, [_read(block, f"{path}[{n}]") for n, block in enumerate(rawjson.decode_raws(content))])
-        else:
-            found.append(Message(role=role, content=_string(content, path)))
+        role = rawjson.decode_any(members["role"])
+        content = rawjson.parts_of(members["content"], f"messages[{position}].content", _read, _CONTENT)
+        found += [Message(role=role, content=content)] if isinstance(content, str) else messages_of(role, content)
     return tuple(found)
 
 
-def _read(raw: Raw, path: str) -> Message | Call | Part:
-    block = rawjson.typed(raw, path)
+def _read(raw: Raw, block: Mapping[str, Any], path: str) -> Message | Call | Part:
     if block["type"] == "tool_result":
         return _result(raw, block, path)
     if block["type"] == "tool_use" and _plain_call(block):
         inner = rawjson.decode_object(raw)
         arguments = bytes(inner.get("input", b"{}")).decode()
         return Call(block["id"], block["name"], arguments, rawjson.copied(inner, "cache_control"))
-    return _part(raw, block)
-
-
-def _string(raw: Raw, path: str) -> str:
-    return rawjson.string(raw, path, "a text or a list of blocks")
+    return _part(raw, block, path)
 
 
 def _content(raw: Raw, path: str) -> str | tuple[Part, ...]:
-    if rawjson.first_byte(raw) != rawjson.LIST:
-        return _string(raw, path)
-    return tuple([_part(block, rawjson.typed(block, f"{path}[{n}]")) for n, block in enumerate(rawjson.decode_raws(raw))])
+    found = rawjson.parts_of(raw, path, _part, _CONTENT)
+    return found if isinstance(found, str) else tuple(found)
 
 
 def _plain_call(block: Mapping[str, Any]) -> bool:
@@ -91,11 +82,9 @@ def _result(raw: Raw, block: Mapping[str, Any], path: str) -> Message:
     )
 
 
-def _part(raw: Raw, block: Mapping[str, Any]) -> Part:
-    kind, said = (
-        block["type"],
-        {name: value for name, value in block.items() if value is not None and name not in ("type", "cache_control")},
-    )
+def _part(raw: Raw, block: Mapping[str, Any], path: str) -> Part:
+    said = rawjson.written({**block, "cache_control": None})
+    kind = said.pop("type")
     inner = rawjson.decode_object(raw)
     cache = rawjson.copied(inner, "cache_control")
     part: Part | None = None
@@ -129,13 +118,9 @@ def _media(kind: str, said: Mapping[str, Any], cache: Raw | None) -> Part | None
 
 def decode_tools(raw: Raw) -> tuple[Tool, ...]:
     """The client's own tools; those of the vendor bind a request to this language and are not here. Raises DecodeError."""
-    return tuple(
-        [
-            read_tool(members, f"tools[{n}]", "input_schema", rawjson.copied(members, "cache_control"), {"type", "cache_control"})
-            for n, members in enumerate([] if raw == rawjson.NULL else rawjson.decode_objects(raw))
-            if rawjson.decode_any(members.get("type", rawjson.NULL)) in (None, "custom")
-        ]
-    )
+    known = {"type", "cache_control"}
+    own = [(path, members, rawjson.copied(members, "cache_control")) for path, members in own_tools(raw, "custom")]
+    return tuple([read_tool(members, path, "input_schema", cache, known) for path, members, cache in own])
 
 
 # ---- to the wire --------------------------------------------------------------------------------------------------------------------
@@ -143,12 +128,10 @@ def encode_messages(messages: Sequence[Message]) -> dict[str, Raw]:
     """The members `system`, where there is one, and `messages`. Raises Unsupported or Rejected for what cannot be written here."""
     system, turns = turns_of(messages, _write_result, _blocks)
     found = [{"role": role, "content": content} for role, content in turns]
-    told = {"messages": Raw(rawjson.encode_json(found))}
-    if not system:
-        return told
     lone = system[0].content if len(system) == 1 and isinstance(system[0].content, str) else None
     parts = [block for message in system for block in _parts(message.content, "messages")]
-    return {"system": Raw(rawjson.encode_json(parts if lone is None else lone)), **told}
+    told: Any = parts if lone is None else lone
+    return rawjson.as_fields({"system": told if system else None, "messages": found})
 
 
 def _blocks(message: Message, path: str) -> str | list[Any]:
@@ -156,14 +139,14 @@ def _blocks(message: Message, path: str) -> str | list[Any]:
         return message.content
     blocks = _parts(message.content, path)
     for n, call in enumerate(message.calls):
-        arguments = _arguments(call, f"{path}.tool_calls[{n}]")
-        blocks.append(_marked({"type": "tool_use", "id": _id(call.id), "name": call.name, "input": arguments}, call.cache_control))
+        arguments = arguments_of(call, f"{path}.tool_calls[{n}]")
+        blocks.append(_marked({"type": "tool_use", "id": plain_id(call.id), "name": call.name, "input": arguments}, call))
     return blocks
 
 
 def _write_result(message: Message, path: str) -> dict[str, Any]:
     content = message.content if isinstance(message.content, str | None) else _parts(message.content, path)
-    block = {"type": "tool_result", "tool_use_id": _id(message.call_id or ""), "content": content, "is_error": message.is_error}
+    block = {"type": "tool_result", "tool_use_id": plain_id(message.call_id or ""), "content": content, "is_error": message.is_error}
     return {**rawjson.written(block), **message.extra}
 
 
@@ -175,21 +158,13 @@ def _parts(content: str | tuple[Part, ...] | None, path: str) -> list[Any]:
 def _block(part: Part, path: str) -> Any:
     if isinstance(part, Opaque):
         return part.raw
-    if isinstance(part, Thinking):
-        return {"type": "thinking", "thinking": part.text, "signature": part.signature or ""}
-    if isinstance(part, RedactedThinking):
-        return {"type": "redacted_thinking", "data": part.data}
-    if isinstance(part, Text):
-        return _marked(rawjson.written({"type": "text", "text": part.text, "citations": part.citations}), part.cache_control)
-    if isinstance(part, Image):
-        return _marked({"type": "image", "source": _source(part)}, part.cache_control)
-    if isinstance(part, Document):
-        block = rawjson.written({"type": "document", "source": _source(part), "title": part.name})
-        return _marked(block, part.cache_control)
-    raise unsupported(f"`{path}` has a part that this backend does not take.", path)
+    if type(part) not in _WRITE:
+        raise unsupported(f"`{path}` has a part that this backend does not take.", path)
+    return _marked(rawjson.written(_WRITE[type(part)](part)), part)
 
 
-def _marked(block: dict[str, Any], cache: Raw | None) -> dict[str, Any]:
+def _marked(block: dict[str, Any], of: Any) -> dict[str, Any]:
+    cache = getattr(of, "cache_control", None)
     return block if cache is None else {**block, "cache_control": cache}
 
 
@@ -201,20 +176,15 @@ def _source(part: Image | Document) -> dict[str, Any]:
     return {"type": "base64", "media_type": part.media_type or "application/pdf", "data": part.data}
 
 
-def _id(text: str) -> str:
-    """Ids here have letters, digits, `_` and `-`; the same change for a call and its result."""
-    return _NO_ID.sub("_", text) or "call"
-
-
-def _arguments(call: Call, path: str) -> Raw:
-    found = rawjson.object_or_none(call.arguments)
-    if found is None:
-        where = f"{path}.function.arguments"
-        message = f"`{where}` is not a JSON object; send what the model wrote, whole."
-        raise Rejected(message, sent=False, param=where, code="invalid_json")
-    return found
+_WRITE: dict[type, Any] = {
+    Thinking: lambda part: {"type": "thinking", "thinking": part.text, "signature": part.signature or ""},
+    RedactedThinking: lambda part: {"type": "redacted_thinking", "data": part.data},
+    Text: lambda part: {"type": "text", "text": part.text, "citations": part.citations},
+    Image: lambda part: {"type": "image", "source": _source(part)},
+    Document: lambda part: {"type": "document", "source": _source(part), "title": part.name},
+}
 
 
 def encode_tools(tools: Sequence[Tool]) -> Raw:
     found = [{"input_schema": _ANY_OBJECT, **write_tool(tool, "input_schema"), **tool.extra} for tool in tools]
-    return Raw(rawjson.encode_json([_marked(entry, tool.cache_control) for entry, tool in zip(found, tools, strict=True)]))
+    return Raw(rawjson.encode_json([_marked(entry, tool) for entry, tool in zip(found, tools, strict=True)]))

@@ -16,7 +16,7 @@ from providers.dialects.anthropic_messages.wire import REASONS, usage_to_wire
 from providers.dialects.blocks import Blocks, Step
 from providers.dialects.collect import own_bytes
 from providers.dialects.rawjson import decode_any, encode_json, object_or_none
-from providers.dialects.streams import cost_comment
+from providers.dialects.streams import cost_comment, named_event, newest
 from providers.types import Extra, Frame, ReasoningDelta, Request, TextDelta, ToolCallDelta, Usage
 
 _EMPTY: dict[str, dict[str, Any]] = {
@@ -72,6 +72,12 @@ class _Blocks(Blocks):
         reason = None if self.ended is None else REASONS.get(self.ended.reason, "end_turn")
         return {"stop_reason": reason if sequence is None else "stop_sequence", "stop_sequence": sequence}
 
+    def head(self) -> dict[str, Any]:
+        return {"id": self.id, "type": "message", "role": "assistant", "model": self.model}
+
+    def counts(self) -> dict[str, Any]:
+        return usage_to_wire(self.usage or Usage())
+
 
 def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     """One JSON answer from everything that an attempt brought."""
@@ -83,15 +89,7 @@ def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     for block in content:
         if isinstance(block.get("input"), str):
             block["input"] = object_or_none(block["input"]) or {}  # none where the answer's limit cut them off
-    return encode_json({**_head(made), "content": content, **made.stop(), "usage": _usage(made)})
-
-
-def _head(made: _Blocks) -> dict[str, Any]:
-    return {"id": made.id, "type": "message", "role": "assistant", "model": made.model}
-
-
-def _usage(made: _Blocks) -> dict[str, Any]:
-    return usage_to_wire(made.usage or Usage())
+    return encode_json({**made.head(), "content": content, **made.stop(), "usage": made.counts()})
 
 
 class StreamEncoder:
@@ -123,36 +121,25 @@ class StreamEncoder:
         if self._begun:
             return b""
         self._begun = True
-        message = _head(self._made) | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(self._made)}
-        return _event({"type": "message_start", "message": message})
+        message = self._made.head() | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": self._made.counts()}
+        return named_event({"type": "message_start", "message": message})
 
     def end(self, cost: str | None) -> bytes:
         """The stop reason and usage where they are due, the cost as a comment, the end marker."""
         due = b""
         if not self._passed or self._made.ended is not None:  # or they came to no end of their own
-            opened = _open_block(self._last)
-            steps: list[Step] = [] if opened is None else [("stop", opened, {})]
-            if opened is None:
+            steps: list[Step] = []
+            told = newest(self._last, b'"content_block_')
+            if told is None or told["type"] == "content_block_stop":
                 self._made.close(steps)
+            else:  # a block that they leave open
+                steps.append(("stop", told["index"], {}))
             due = b"" if self._passed else self._begin()
             due += b"".join([_step(*step) for step in steps])
-            due += _event({"type": "message_delta", "delta": self._made.stop(), "usage": _usage(self._made)})
-        return due + cost_comment(cost) + _event({"type": "message_stop"})
+            due += named_event({"type": "message_delta", "delta": self._made.stop(), "usage": self._made.counts()})
+        return due + cost_comment(cost) + named_event({"type": "message_stop"})
 
 
 def _step(kind: str, index: int, value: dict[str, Any]) -> bytes:
     member = {"start": {"content_block": value}, "delta": {"delta": value}, "stop": {}}[kind]
-    return _event({"type": "content_block_" + kind, "index": index, **member})
-
-
-def _open_block(events: bytes) -> int | None:
-    """The block that a backend's own events leave open."""
-    for line in reversed(events.splitlines()):
-        if line.startswith(b"data:") and b'"content_block_' in line:
-            told = decode_any(line[5:])
-            return None if told["type"] == "content_block_stop" else int(told["index"])
-    return None
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (data["type"].encode(), encode_json(data))
+    return named_event({"type": "content_block_" + kind, "index": index, **member})

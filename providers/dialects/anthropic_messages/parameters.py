@@ -13,12 +13,11 @@ from providers.dialects.base import DecodeError, Quirks
 from providers.dialects.crossing import Reader, read_parameters, take_over
 from providers.dialects.functions import read_format
 from providers.dialects.quirks import unsupported
-from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object
+from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object, written
 from providers.dialects.thinking_forms import read_thinking, write_thinking
 from providers.types import OutputFormat, Parameters, Request, ToolChoice
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "tool"}
-_EFFORTS = {"minimal": "low"}  # a word that this language does not have
 
 
 def _tool_choice(raw: Raw) -> ToolChoice | None:
@@ -34,15 +33,10 @@ def _parallel(raw: Raw) -> bool | None:
 
 
 def _output_format(raw: Raw) -> OutputFormat | None:
-    members = decode_object(raw)
+    members = {} if raw == NULL else decode_object(raw)
     if members and decode_any(members.get("type", NULL)) != "json_schema":
         raise DecodeError("`output_config.format` must have the type json_schema and a `schema`.", param="output_config.format")
     return read_format(members, "output_config.format") if members else None
-
-
-def _format_of(raw: Raw) -> OutputFormat | None:
-    found = decode_object(raw).get("format", NULL)
-    return None if found == NULL else _output_format(found)
 
 
 READERS: Mapping[str, tuple[Reader, ...]] = {
@@ -50,7 +44,7 @@ READERS: Mapping[str, tuple[Reader, ...]] = {
     "top_k": (("top_k", decode_any),),
     "stop_sequences": (("stop", lambda raw: tuple(decode_any(raw))),),
     "tool_choice": (("tool_choice", _tool_choice), ("parallel_calls", _parallel)),
-    "output_config": (("output_format", _format_of),),
+    "output_config": (("output_format", lambda raw: _output_format(decode_object(raw).get("format", NULL))),),
     "output_format": (("output_format", _output_format),),
     "metadata": (("user", lambda raw: decode_any(raw).get("user_id")),),
 }
@@ -79,21 +73,17 @@ def encode_parameters(request: Request, parameters: Parameters, limit: int, quir
     found["metadata"] = None if parameters.user is None else {"user_id": parameters.user}
     sampling = {"temperature": request.temperature, "top_p": parameters.top_p, "top_k": parameters.top_k}
     choice = _write_choice(parameters) if request.decoded_tools else None
-    config: dict[str, Any] = {}
-    if parameters.output_format is not None:
-        if parameters.output_format.schema is None:
-            raise unsupported("JSON without a schema is not possible with this backend; send a JSON schema.", "response_format")
-        config["format"] = {"type": "json_schema", "schema": parameters.output_format.schema}
-    thinking = write_thinking(request, parameters, limit, quirks)
-    if thinking is None and parameters.reasoning is not None and parameters.reasoning.effort != "none":
-        dropped.append(parameters.reasoning.named)
-    if thinking is not None:
-        found["thinking"] = thinking
-        if thinking["type"] == "adaptive" and parameters.reasoning is not None and parameters.reasoning.effort is not None:
-            config["effort"] = _EFFORTS.get(parameters.reasoning.effort, parameters.reasoning.effort)
+    wanted = parameters.output_format
+    if wanted is not None and wanted.schema is None:
+        raise unsupported("JSON without a schema is not possible with this backend; send a JSON schema.", "response_format")
+    output_format = None if wanted is None else {"type": "json_schema", "schema": wanted.schema}
+    thinking, effort, lost = write_thinking(request, parameters, limit, quirks)
+    dropped += lost
+    if thinking is not None:  # which takes no other sampling than its own
         dropped += [name for name, value in sampling.items() if value is not None and value != 1]
         sampling = {}
-    found |= {**sampling, "tool_choice": choice, "output_config": config or None}
+    config = written({"format": output_format, "effort": effort})
+    found |= {"thinking": thinking, **sampling, "tool_choice": choice, "output_config": config or None}
     return as_fields(found), dropped
 
 

@@ -56,7 +56,6 @@ class StreamEvent(Struct, gc=False):
     content_block: Raw = Raw()
     delta: Delta | None = None
     usage: Any = None
-    error: Any = None
 
 
 decode_event = msgspec.json.Decoder(StreamEvent).decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from providers.dialects.calls import ChoiceState
+from providers.dialects.calls import ChoiceState, plain_id
 from providers.types import Event, ToolCallDelta
 
 Piece = tuple[int | None, str, str, str]  # the server's index, id, name, arguments
@@ -43,3 +43,10 @@ def test_the_one_call_of_an_old_form():
     state.only("f", "", events)
     state.only("", "{}", events)
     assert events == [ToolCallDelta(0, "", None, "f"), ToolCallDelta(0, "{}")]
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"), [("call_aB-9", "call_aB-9"), ("functions.f:0", "functions_f_0"), ("\u00e9", "_"), ("", "call")]
+)
+def test_an_id_of_few_letters(given: str, plain: str):
+    assert plain_id(given) == plain

@@ -6,8 +6,9 @@ import pytest
 from msgspec import Raw
 
 from providers.dialects import DecodeError
-from providers.dialects.functions import BUDGETS, budget_of, effort_of, read_format, read_tool, write_tool
-from providers.types import OutputFormat, Reasoning, Tool
+from providers.dialects.functions import BUDGETS, arguments_of, budget_of, effort_of, own_tools, read_format, read_tool, write_tool
+from providers.errors import Rejected
+from providers.types import Call, OutputFormat, Reasoning, Tool
 
 MEMBERS = {"name": Raw(b'"f"'), "description": Raw(b'"d"'), "schema": Raw(b"{}"), "strict": Raw(b"true"), "x": Raw(b"1"), "y": Raw(b"null")}
 
@@ -25,6 +26,22 @@ def test_a_tool_that_cannot_be_read_is_named(name: str, value: bytes):
     with pytest.raises(DecodeError) as refused:
         read_tool({**MEMBERS, name: Raw(value)}, "tools[3]", "schema", None)
     assert refused.value.param == f"tools[3].{name}"
+
+
+def test_a_vendors_own_tools_are_left_out_and_the_others_keep_their_places():
+    tools = Raw(b'[{"type":"custom","name":"a"},{"type":"web_search"},{"name":"b"},{"type":null}]')
+    assert [path for path, _ in own_tools(tools, "custom")] == ["tools[0]", "tools[2]", "tools[3]"]
+    assert own_tools(tools, "web_search")[0] == ("tools[1]", {"type": Raw(b'"web_search"')})
+    assert own_tools(Raw(b"null"), "custom") == []
+
+
+def test_a_calls_arguments_are_an_object_or_are_refused_by_their_place():
+    assert bytes(arguments_of(Call("a", "f", '{"x": 1.0}'), "p")) == b'{"x": 1.0}'
+    assert bytes(arguments_of(Call("a", "f", ""), "p")) == b"{}"
+    for arguments in ('{"x', "[1]", "5"):
+        with pytest.raises(Rejected) as refused:
+            arguments_of(Call("a", "f", arguments), "messages[1].tool_calls[0]")
+        assert (refused.value.param, refused.value.sent) == ("messages[1].tool_calls[0].function.arguments", False)
 
 
 def test_a_format_needs_its_schema():

@@ -22,6 +22,16 @@ def test_strict_readers_name_the_place():
     assert read.typed(Raw(b'{"type":"t"}'), "p") == {"type": "t"}
 
 
+def test_a_content_is_a_text_or_parts_each_with_its_place():
+    assert read.parts_of(Raw(b'"hi"'), "p", lambda *part: part) == "hi"
+    found = read.parts_of(Raw(b'[{"type":"a"},{"type": "b"}]'), "p", lambda *part: part)
+    assert found == [(Raw(b'{"type":"a"}'), {"type": "a"}, "p[0]"), (Raw(b'{"type": "b"}'), {"type": "b"}, "p[1]")]
+    for raw, place in ((b'[{"type":"a"},{}]', "p[1]"), (b"5", "p"), (b"null", "p"), (b"{}", "p")):
+        with pytest.raises(DecodeError) as refused:
+            read.parts_of(Raw(raw), "p", lambda *part: part, "a text or a list of parts")
+        assert refused.value.param == place
+
+
 def test_what_says_nothing_is_left_out():
     members = {"a": Raw(b"1"), "b": Raw(b"null"), "c": Raw(b"2")}
     assert read.kept(members, {"a"}) == {"c": Raw(b"2")}

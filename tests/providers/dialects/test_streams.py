@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from providers import sse
-from providers.dialects.streams import DONE, LEAVE, MAX_BAD_EVENTS, PASS, REWRITE, USAGE, StreamReader
+from providers.dialects.rawjson import decode_any
+from providers.dialects.streams import (
+    DONE,
+    LEAVE,
+    MAX_BAD_EVENTS,
+    PASS,
+    REWRITE,
+    USAGE,
+    StreamReader,
+    named_event,
+    newest,
+    reading_answer,
+)
 from providers.errors import BadAnswer, Cut, ServerFailed
 from providers.types import Event, Failed, TextDelta
 
@@ -32,6 +44,8 @@ class Letters(StreamReader):
         if data == b"?":
             data.decode("ascii")
             b"\xff".decode()
+        if data == b"x":
+            return self.over()
         if data == b".":
             self.state.finished = True
         elif data not in (b"u", b"l", b"r", b"d"):
@@ -83,6 +97,29 @@ def test_a_stream_without_its_end_is_cut_unless_the_answer_is_finished():
     assert (frame.events, frame.wire) == ([TextDelta("b")], b"data: b\n\n")
     with pytest.raises(Cut):
         Letters().close()
+
+
+def test_a_mark_of_the_end_counts_where_the_answer_has_ended():
+    reader = Letters()
+    assert (reader.feed(events("a.x")).wire, reader.done) == (events("a."), True)
+    last = Letters().feed(events("ax")).events[-1]
+    assert isinstance(last, Failed) and isinstance(last.error, Cut)
+
+
+def test_events_by_name_and_the_newest_of_a_kind():
+    told = [named_event({"type": "part", "n": 1}), named_event({"type": "part", "n": 2}), named_event({"type": "ping"})]
+    assert told[0] == b'event: part\ndata: {"type":"part","n":1}\n\n'
+    assert newest(b"".join(told), b'"part"') == {"type": "part", "n": 2}
+    assert newest(told[2], b'"part"') is newest(b"", b'"part"') is None
+    assert newest(b"event: part\n: part\n\n", b"part") is None
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"\xff", b"[" * 100_000])
+def test_a_whole_answer_that_cannot_be_read_is_a_bad_one(body: bytes):
+    with pytest.raises(BadAnswer), reading_answer():
+        decode_any(body)
+    with pytest.raises(ServerFailed), reading_answer():
+        raise ServerFailed("broke")
 
 
 def test_unreadable_events_are_left_out_until_they_are_many():

@@ -23,9 +23,11 @@ def asked(reasoning: Reasoning | None, quirks: Quirks = Quirks(), limit: int = 9
 
 def test_an_effort_becomes_what_the_target_knows():
     low = Reasoning(effort="low")
-    assert asked(low) == {"type": "enabled", "budget_tokens": 2048}
-    assert asked(low, limit=2048 + 900) == {"type": "enabled", "budget_tokens": 2948 - MIN_BUDGET}
-    assert asked(low, ADAPTIVE) == asked(low, Quirks(thinking="always")) == {"type": "adaptive"}
+    assert asked(low) == ({"type": "enabled", "budget_tokens": 2048}, None, [])
+    assert asked(low, limit=2048 + 900) == ({"type": "enabled", "budget_tokens": 2948 - MIN_BUDGET}, None, [])
+    assert asked(low, ADAPTIVE) == asked(low, Quirks(thinking="always")) == ({"type": "adaptive"}, "low", [])
+    assert asked(Reasoning(effort="minimal"), ADAPTIVE)[1] == "low"
+    assert asked(Reasoning(budget_tokens=4000), ADAPTIVE) == ({"type": "adaptive"}, None, [])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,8 @@ def test_an_effort_becomes_what_the_target_knows():
     ],
 )
 def test_there_is_none_where_nobody_asked_or_it_would_be_refused(reasoning: Reasoning | None, more: dict[str, Any]):
-    assert asked(reasoning, **more) is None
+    meant = reasoning is not None and reasoning.effort != "none"
+    assert asked(reasoning, **more) == (None, None, [reasoning.named] if reasoning is not None and meant else [])
 
 
 def test_a_turn_that_goes_on_needs_its_signed_thinking():
