@@ -16,7 +16,7 @@ from tests.fakes.upstream import FakeUpstream, chat_answer, json_reply
 ASK = json.dumps({"model": "flat", "messages": [{"role": "user", "content": "spend"}], "max_tokens": 30_000}).encode()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("storage", "workers"), [("sqlite", 1), ("sqlite", 2), ("postgres", 2)], indirect=["storage"])
 def test_g02_exactly_three_of_ten(storage: Storage, tmp_path: Path, workers: int) -> None:
     answer = json_reply(chat_answer("spent", usage=(10, 30_000)), delay_s=0.5)
     with FakeUpstream(answer).threaded() as upstream:
@@ -42,6 +42,7 @@ def test_g02_exactly_three_of_ten(storage: Storage, tmp_path: Path, workers: int
             windows(gateway, spent=900_000_000)
 
 
+@pytest.mark.parametrize("storage", ["sqlite"], indirect=True)  # tests/money holds the same of Postgres
 def test_g26_what_a_request_did_not_use_comes_back(storage: Storage, tmp_path: Path) -> None:
     """Held money is given back by settling: a cheap answer, an upstream error and a refused connection leave nothing reserved."""
     with FakeUpstream(json_reply(chat_answer("cheap", usage=(10, 100)))).threaded() as upstream:
@@ -65,6 +66,7 @@ def test_g26_what_a_request_did_not_use_comes_back(storage: Storage, tmp_path: P
             windows(gateway, spent=2_000_000)
 
 
+@pytest.mark.parametrize("storage", ["postgres"], indirect=True)
 def test_a_budget_may_lower_what_a_request_asks_for(storage: Storage, tmp_path: Path) -> None:
     """Only where its header allows it; the backend is told, the answer says so, and it is not kept for others."""
     with FakeUpstream(json_reply(chat_answer("short", usage=(10, 4_000)))).threaded() as upstream:

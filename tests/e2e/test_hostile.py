@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.settings import Storage
 from tests.e2e.harness import backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, json_reply, sse_reply
@@ -13,6 +15,7 @@ from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, json_re
 CREDENTIAL = "0f3c9a77d2e14b6688aa"
 
 
+@pytest.mark.parametrize("storage", ["postgres"], indirect=True)  # the stricter one of texts and numbers
 def test_what_others_send_reaches_the_ledger_or_nothing(storage: Storage, tmp_path: Path) -> None:
     long_id = [{**event, "id": "\0" + "i" * 2_000_000} for event in chat_chunks(["a"], usage=(1, 1))]
     replies = [

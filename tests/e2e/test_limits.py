@@ -28,8 +28,7 @@ def post(gateway: Gateway, key: str, **more: object) -> tuple[int, bytes, dict[s
     return status, body, dict(headers)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("shared", [False, True], ids=["memory", "valkey"])
+@pytest.mark.parametrize(("shared", "workers"), [(False, 1), (False, 2), (True, 2)], ids=["memory-1", "memory-2", "valkey-2"])
 def test_g25_exactly_two_of_ten(tmp_path: Path, request: pytest.FixtureRequest, workers: int, shared: bool) -> None:
     url = request.getfixturevalue("valkey_url") if shared else ""
     with FakeUpstream(json_reply(chat_answer("well", usage=(10, 5)), delay_s=0.5)).threaded() as upstream:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from gateway.settings import Storage
 from tests.e2e.harness import backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, json_reply, sse_reply
 
 
+@pytest.mark.parametrize("storage", ["postgres"], indirect=True)
 def test_workers_share_answers_and_books(storage: Storage, valkey_url: str, tmp_path: Path) -> None:
     with FakeUpstream(json_reply(chat_answer("shared", usage=(100, 10)))).threaded() as upstream:
         config = backend("one", upstream.url) + route("one", "one") + "[cache]\nredis_timeout_s = 2.0\n"  # a busy machine is no outage
