@@ -61,7 +61,7 @@ async def test_three_of_ten_fit_a_budget_of_one_dollar(database: Database, opene
     assert len(refused) == 7
     error = refused[0].error(402)
     assert (error.status, error.retry) == (402, False)
-    assert "key 1" in error.message
+    assert "key '1'" in error.message
     assert "0.300000000" in error.message
     await accounts.close()
     found = await books(database.engine)
