@@ -25,8 +25,6 @@ MAX_PARAMETERS = 6
 LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 MAX_DIALECT_LINES = 900
-# a dialect's folder over it: at most how long, for the reasons of docs/decisions/0008
-LONG_DIALECTS = {"openai_responses": 1000}
 DIALECT_FILES = {"__init__", "answers", "content", "encode", "errors", "fields", "parameters", "requests", "wire"}
 MANY_PARAMETERS: dict[str, str] = {}
 WITHOUT_DOCSTRING = {"local_engine/__init__.py": "empty, so that importing the client imports nothing else"}
@@ -124,8 +122,7 @@ def test_the_three_great_languages_read_alike_and_are_short() -> None:
         files = sorted((ROOT / "providers" / "dialects" / name).glob("*.py"))
         assert {path.stem for path in files} == DIALECT_FILES, name
         lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
-        assert lines <= LONG_DIALECTS.get(name, MAX_DIALECT_LINES), (name, lines)
-        assert name not in LONG_DIALECTS or lines > MAX_DIALECT_LINES, f"{name} is short enough by now: take it off the list"
+        assert lines <= MAX_DIALECT_LINES, (name, lines)
 
 
 def parameters(node: Function) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from providers.dialects.base import Quirks
 from providers.dialects.body import Field, says_something
 from providers.dialects.quirks import unsupported
 from providers.dialects.rawjson import NULL, base64_to_text, decode_any
@@ -263,3 +264,11 @@ def take_over(parameters: Parameters, known: Collection[str] = ()) -> list[str]:
     for name in [name for name in parameters.refused if name not in known]:
         raise unsupported(f"`{name}` has no counterpart in the language of this backend; leave it out or use another route.", name)
     return [name for name in parameters.dropped if name not in known]
+
+
+def take_where_known(found: dict[str, Any], quirks: Quirks, wanted: Mapping[str, tuple[str, str, Any]]) -> list[str]:
+    """Put into `found` what the target takes; the client's names of what it does not. wanted: what a target must take -> our name of the
+    field, the client's, and the value.
+    """
+    found |= {name: value for take, (name, _, value) in wanted.items() if take in quirks.takes}
+    return [named for take, (_, named, value) in wanted.items() if take not in quirks.takes and value is not None]

@@ -113,6 +113,11 @@ def text_or_json(value: Any) -> str:
     return text(value) if value is None or isinstance(value, str) else encode_json(value).decode()
 
 
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def says_nothing(arguments: str) -> bool:
     """Whether a call's arguments are none, as servers write it for a function without parameters."""
     return arguments.strip() in ("", "null")

@@ -15,7 +15,7 @@ from providers.dialects.error_bodies import stated_error
 from providers.dialects.openai_chat import wire
 from providers.dialects.openai_chat.content import NAME
 from providers.dialects.rawjson import decode_any, encode_json, number, text, text_or_json
-from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader, plain_event
+from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader, plain_event, reading_answer
 from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, ServerFailed
 from providers.sse import Event as BlockEvent
@@ -140,10 +140,8 @@ def _usage_alone(chunk: wire.StreamChunk, events: list[Event]) -> bool:
 
 def decode_answer(body: bytes) -> Frame:
     """A whole answer. Raises ProviderError: BadAnswer for what is none, the stated kind for an error under status 200."""
-    try:
+    with reading_answer():
         answer = wire.decode_whole(body)
-    except UNREADABLE as fault:
-        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     if answer.error is not None:
         raise stated_error(decode_any(body))
     if not answer.choices:

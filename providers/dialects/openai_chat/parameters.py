@@ -8,25 +8,18 @@ from typing import Any
 from msgspec import Raw
 
 from providers.dialects.base import Quirks
-from providers.dialects.crossing import Reader, read_parameters, take_over
-from providers.dialects.functions import effort_of, read_choice, read_format, write_format
+from providers.dialects.crossing import Reader, read_parameters, take_over, take_where_known
+from providers.dialects.functions import effort_of, read_choice, write_format
 from providers.dialects.openai_chat.fields import FIELDS
-from providers.dialects.rawjson import NULL, OBJECT, as_fields, decode_any, decode_object, first_byte
-from providers.types import OutputFormat, Parameters, Reasoning, Request, ToolChoice
+from providers.dialects.openai_fields import READERS as COMMON_READERS
+from providers.dialects.openai_fields import read_output_format
+from providers.dialects.rawjson import as_fields, decode_any
+from providers.types import Parameters, Reasoning, Request, ToolChoice
 
 
 def _function(choice: dict[str, Any]) -> Any:
     function = choice.get("function")
     return function.get("name") if isinstance(function, dict) else None
-
-
-def _output_format(raw: Raw) -> OutputFormat | None:
-    members = decode_object(raw)
-    kind = decode_any(members.get("type", NULL))
-    if kind != "json_schema":
-        return OutputFormat() if kind == "json_object" else None
-    inner = members.get("json_schema", NULL)
-    return read_format(decode_object(inner) if first_byte(inner) == OBJECT else {}, "response_format.json_schema")
 
 
 def _stop(raw: Raw) -> tuple[str, ...]:
@@ -35,14 +28,11 @@ def _stop(raw: Raw) -> tuple[str, ...]:
 
 
 READERS: Mapping[str, tuple[Reader, ...]] = {
-    "top_p": (("top_p", decode_any),),
+    **COMMON_READERS,
     "stop": (("stop", _stop),),
     "tool_choice": (("tool_choice", lambda raw: read_choice(raw, _function)),),
-    "parallel_tool_calls": (("parallel_calls", decode_any),),
-    "response_format": (("output_format", _output_format),),
+    "response_format": (("output_format", lambda raw: read_output_format(raw, "response_format.json_schema", "json_schema")),),
     "reasoning_effort": (("reasoning", lambda raw: Reasoning(effort=decode_any(raw), named="reasoning_effort")),),
-    "user": (("user", decode_any),),
-    "safety_identifier": (("user", decode_any),),
 }
 
 
@@ -70,14 +60,10 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
         "parallel_tool_calls": parameters.parallel_calls if request.decoded_tools else None,
         "response_format": write_format(parameters.output_format, "json_schema"),
     }
-    where_taken: dict[str, tuple[str, Any]] = {"top_k": ("top_k", parameters.top_k)}  # our name -> the client's, the value
+    wanted: dict[str, tuple[str, str, Any]] = {"top_k": ("top_k", "top_k", parameters.top_k)}
     if reasoning is not None and reasoning.effort != "none":
-        where_taken["reasoning_effort"] = (reasoning.named, effort_of(reasoning, quirks.efforts))
-    for name, (named, value) in where_taken.items():
-        if name in quirks.takes:
-            found[name] = value
-        elif value is not None:
-            dropped.append(named)
+        wanted["reasoning_effort"] = ("reasoning_effort", reasoning.named, effort_of(reasoning, quirks.efforts))
+    dropped += take_where_known(found, quirks, wanted)
     return as_fields(found), dropped
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from providers.dialects.base import UNREADABLE
 from providers.dialects.error_bodies import stated_error
 from providers.dialects.openai_chat.wire import FINISH, NESTING
 from providers.dialects.openai_completions.requests import NAME
 from providers.dialects.rawjson import decode_any, encode_json, number, text
-from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader, plain_event
+from providers.dialects.streams import DONE, PASS, REWRITE, USAGE, StreamReader, plain_event, reading_answer
 from providers.dialects.usage import Meter, as_decimal
 from providers.errors import BadAnswer
 from providers.sse import Event as BlockEvent
@@ -103,10 +102,8 @@ class StreamDecoder(StreamReader):
 
 def decode_answer(body: bytes) -> Frame:
     """A whole answer; a choice without a reason for its end simply stopped. Raises ProviderError."""
-    try:
+    with reading_answer():
         answer = _chunk(body)
-    except UNREADABLE as fault:
-        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     if answer.error is not None:
         raise stated_error(decode_any(body))
     if not answer.choices:

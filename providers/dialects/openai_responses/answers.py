@@ -15,8 +15,8 @@ from providers.dialects.error_bodies import stated_error
 from providers.dialects.items import Begun, BegunItems
 from providers.dialects.openai_responses import wire
 from providers.dialects.openai_responses.content import NAME, reasoning_text, sealed_of
-from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json, number, text
-from providers.dialects.streams import LEAVE, PASS, USAGE, StreamReader
+from providers.dialects.rawjson import NULL, decode_any, decode_object, encode_json, number, objects, text
+from providers.dialects.streams import LEAVE, PASS, USAGE, StreamReader, reading_answer
 from providers.dialects.usage import Meter
 from providers.errors import BadAnswer, Cut
 from providers.sse import Event as BlockEvent
@@ -105,7 +105,7 @@ class Answer:
         elif done and item.type == "reasoning":
             self._reasoning(state, decode_object(raw), events)
         elif done and item.type == "message":
-            for part in [] if state.said else _objects(item.content):
+            for part in [] if state.said else objects(item.content):
                 self._part(part, events)
         elif done:
             events.append(_extra("item", decode_any(raw)))
@@ -125,15 +125,11 @@ class Answer:
         said, logprobs = text(part.get("refusal" if refusal else "text")), _logprobs(part.get("logprobs"))
         if said or logprobs:
             events.append(TextDelta(said, 0, logprobs, refusal))
-        events += [_extra("annotation", annotation) for annotation in _objects(part.get("annotations"))]
+        events += [_extra("annotation", annotation) for annotation in objects(part.get("annotations"))]
 
 
 def _place(event: wire.StreamEvent) -> int:
     return number(event.output_index) or 0
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _extra(kind: str, value: Any) -> Extra:
@@ -176,18 +172,13 @@ class StreamDecoder(StreamReader):
         self._answer.take(found, events)
         return USAGE if self._answer.finished else PASS
 
-    def rewrite(self, event: BlockEvent, raw: bytes) -> bytes:
-        return raw[event.start : event.end]
-
 
 def decode_answer(body: bytes) -> Frame:
     """A whole answer. Raises ProviderError: BadAnswer for what is none, the stated kind for an error under status 200."""
     events: list[Event] = []
-    try:
+    with reading_answer():
         response = wire.decode_response(body)
         if response.output is None and response.error is None:
             raise BadAnswer("the backend's answer has no output")
         Answer().end(response, events)
-    except UNREADABLE as fault:
-        raise BadAnswer(f"the backend's answer cannot be read: {str(fault)[:200]}") from None
     return Frame(events=events, wire=body, dialect=NAME, whole=True)

@@ -175,17 +175,10 @@ def _items(message: Message) -> list[Any]:
     items: list[Any] = []
     if isinstance(content, str) or (not content and not message.calls):
         items.append({**head, "content": content or "", **message.extra})
-    pieces: list[Any] | None = None  # of the message item that is being written
-    for part in content if isinstance(content, tuple) else ():
-        alone = _alone(part)
-        if alone is not None:
-            items.append(alone)
-            pieces = None
-        elif pieces is None:
-            pieces = [_write(part, kind)]
-            items.append({**head, "content": pieces, **message.extra})
-        else:
-            pieces.append(_write(part, kind))
+    told = [(part, _alone(part)) for part in content] if isinstance(content, tuple) else []
+    for alone, row in groupby(told, lambda one: one[1] is not None):
+        run = list(row)
+        items += [item for _, item in run] if alone else [{**head, "content": [_write(part, kind) for part, _ in run], **message.extra}]
     return items + [_write_call(call) for call in message.calls]
 
 

@@ -13,14 +13,12 @@ from uuid import uuid4
 
 from msgspec import Raw
 
-from providers.dialects.collect import own_bytes
-from providers.dialects.items import Items, Kind, Step
+from providers.dialects.item_streams import AnswerItems, ItemStream, whole_answer
+from providers.dialects.items import Kind, Step
 from providers.dialects.openai_responses.content import NAME, opened
 from providers.dialects.openai_responses.wire import REASONS, usage_to_wire
-from providers.dialects.passed import Passed
-from providers.dialects.rawjson import NULL, decode_any, encode_json
+from providers.dialects.rawjson import NULL, decode_any
 from providers.dialects.sealed import REDACTED, SIGNATURE
-from providers.dialects.streams import cost_comment
 from providers.types import Extra, Finished, Frame, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
 
 # members of an answer that repeat the request, and what they are where it does not say
@@ -38,18 +36,18 @@ def _id(kind: str) -> str:
     return f"{kind}_{uuid4().hex}"
 
 
-class _Maker(Items):
+class _Maker(AnswerItems):
     """Events to wire events without their numbers, and the items of the output beside them."""
 
-    __slots__ = ("created", "reason")
+    __slots__ = ("created",)
 
     prefix = "response."
+    first = ("created", "in_progress")
     arguments = "function_call_arguments"
 
     def __init__(self, request: Request, answer_id: str) -> None:
         super().__init__(request, answer_id, _KINDS)
         self.created = 0
-        self.reason = ""
 
     def new(self, kind: str) -> dict[str, Any]:
         if kind == "reasoning":
@@ -97,7 +95,6 @@ class _Maker(Items):
         self.end(out)
 
     def answer(self, request: Request, *, over: bool) -> dict[str, Any]:
-        """All that an answer says, at its beginning or when it is over."""
         self.created = self.created or int(time.time())
         asked = request.fields if request.dialect == NAME else {}
         echo = {name: default if asked.get(name, NULL) == NULL else asked[name] for name, default in _ECHO.items()}
@@ -110,68 +107,14 @@ class _Maker(Items):
 
 def encode_answer(frames: Sequence[Frame], request: Request) -> bytes:
     """One JSON answer from everything that an attempt brought."""
-    own = own_bytes(frames, NAME)
-    if own:
-        return own
-    made, ignored = _Maker(request, _id("resp")), list[Step]()
-    for event in [event for frame in frames for event in frame.events]:
-        made.take(event, ignored)
-    made.end(ignored)
-    return encode_json(made.answer(request, over=True))
+    return whole_answer(frames, request, _Maker(request, _id("resp")), NAME)
 
 
-class StreamEncoder:
-    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py). Its last event waits for the cost.
+class StreamEncoder(ItemStream):
+    """Frames to one client's stream (see `StreamEncoder` in dialects/base.py)."""
 
-    An end that comes without bytes after the backend's own events (a stream that was cut) is written as going on from them.
-    """
-
-    __slots__ = ("_last", "_made", "_number", "_passed", "_request")
+    name = NAME
+    __slots__ = ()
 
     def __init__(self, request: Request, answer_id: str) -> None:
-        self._request = request
-        self._made = _Maker(request, "resp_" + answer_id)
-        self._number = 0
-        self._passed: Passed | None = None  # the backend's own events that were sent
-        self._last = b""
-
-    def encode(self, frame: Frame) -> bytes:
-        if frame.dialect == NAME and not frame.whole and (frame.wire or frame.usage_wire):
-            self._passed = self._passed or Passed()
-            self._passed.keep(frame)
-            self._last += frame.usage_wire
-            return frame.wire
-        done = self._go_on(self._passed) if self._passed is not None and frame.events else set[int]()
-        steps: list[Step] = []
-        for event in frame.events:
-            self._made.take(event, steps)
-        steps = [step for step in steps if step.get("output_index") not in done]
-        return self._events(steps) if steps else b""
-
-    def _go_on(self, passed: Passed) -> set[int]:
-        """Take up the answer where the backend's own events left it; the places of its items that they have ended."""
-        self._made.theirs, done = passed.items()
-        self._number = passed.next_number()
-        said: list[Step] = []
-        for event in passed.events:
-            self._made.take(event, said)
-        passed.events.clear()
-        return done
-
-    def _events(self, steps: list[Step]) -> bytes:
-        if not self._number:
-            response = self._made.answer(self._request, over=False)
-            steps = [{"type": f"response.{name}", "response": response} for name in ("created", "in_progress")] + steps
-        first, self._number = self._number, self._number + len(steps)
-        pieces = [(step["type"].encode(), encode_json({**step, "sequence_number": first + n})) for n, step in enumerate(steps)]
-        return b"".join([b"event: %s\ndata: %s\n\n" % piece for piece in pieces])
-
-    def end(self, cost: str | None) -> bytes:
-        """What is due at the end, the cost as a comment, the last event."""
-        if self._passed is not None and not self._made.reason:
-            return cost_comment(cost) + self._last
-        steps: list[Step] = []
-        self._made.end(steps)
-        rest = self._events(steps)
-        response = self._made.answer(self._request, over=True)
-        return rest + cost_comment(cost) + self._events([{"type": f"response.{response['status']}", "response": response}])
+        super().__init__(request, _Maker(request, "resp_" + answer_id))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Raw, Struct, ValidationError
+from msgspec import Raw, Struct, ValidationError
 
 from providers.dialects import body
 from providers.dialects.body import Field, check, when
+from providers.dialects.openai_fields import ALTERNATIVES, COMMON, FORMATS
 
 LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"  # what `include` may ask for
-_FORMATS = {"json_schema": "json_schema", "json_object": "json_mode"}
 
 
 class FormatPeek(Struct, gc=False):
@@ -23,7 +23,7 @@ class TextPeek(Struct, gc=False):
 
 
 def _format_needs(value: TextPeek) -> str | None:
-    return None if value.format is None else _FORMATS.get(value.format.type)
+    return None if value.format is None else FORMATS.get(value.format.type)
 
 
 def _nothing(raw: Raw) -> None:
@@ -31,36 +31,20 @@ def _nothing(raw: Raw) -> None:
         raise ValidationError("this gateway keeps no state")
 
 
-_top = check(Annotated[int, Meta(ge=0, le=20)] | None)
-
 FIELDS: Mapping[str, Field] = {
-    "model": Field(body.MODEL, "the name of a route, as text"),
+    **COMMON,
     "input": Field(check(str | list[Raw]), "a text or a list of items", data=True),
     "instructions": Field(body.TEXT, "a text", data=True),
-    "stream": Field(body.BOOL, "true or false"),
     "stream_options": Field(body.OBJECT, "an object"),
     "max_output_tokens": Field(body.TOKENS, f"a whole number from 1 to {body.MAX_TOKENS}"),
-    "temperature": Field(check(Annotated[float, Meta(ge=0, le=2)] | None), "a number from 0 to 2", default=1),
-    "top_p": Field(body.SHARE, "a number from 0 to 1", default=1),
-    "tools": Field(None, "a list of tools", data=True),
-    "tool_choice": Field(body.NAME_OR_OBJECT, '"none", "auto", "required" or an object that names a tool', data=True),
-    "parallel_tool_calls": Field(body.BOOL, "true or false"),
     "text": Field(check(TextPeek | None), "an object whose `format` has a `type` that is known", data=True, needs=_format_needs),
     "reasoning": Field(body.OBJECT, "an object with an `effort`"),
     "include": Field(body.TEXTS, "a list of texts", needs=when("logprobs", lambda names: LOGPROBS in names)),
-    "top_logprobs": Field(_top, "a whole number from 0 to 20", default=0, abroad="refused", needs=when("logprobs")),
-    "user": Field(body.TEXT, "a text", data=True),
-    "safety_identifier": Field(body.TEXT, "a text", data=True),
-    "store": Field(body.BOOL, "true or false", default=False, abroad="dropped"),
-    "metadata": Field(body.OBJECT, "an object", default={}, abroad="dropped"),
-    "service_tier": Field(body.TEXT, 'a text such as "auto"', default="auto", abroad="dropped"),
+    "top_logprobs": Field(ALTERNATIVES, "a whole number from 0 to 20", default=0, abroad="refused", needs=when("logprobs")),
     "truncation": Field(body.TEXT, '"auto" or "disabled"', default="disabled", abroad="dropped"),
-    "prompt_cache_key": Field(body.TEXT, "a text", data=True, abroad="dropped"),
-    "prompt_cache_retention": Field(body.TEXT, "a text", abroad="dropped"),
     "prompt_cache_options": Field(body.OBJECT, "an object", abroad="dropped"),
     "max_tool_calls": Field(body.TOKENS, "a whole number", abroad="dropped"),
     "context_management": Field(body.OBJECTS, "a list of objects", default=[], abroad="refused"),
-    "moderation": Field(body.OBJECT, "an object", abroad="refused"),
     "previous_response_id": Field(_nothing, "left out: send the earlier items in `input`"),
     "conversation": Field(_nothing, "left out: send the earlier items in `input`"),
     "prompt": Field(_nothing, "left out: send its text in `instructions` and `input`"),

@@ -8,23 +8,16 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from providers.dialects.base import Quirks
-from providers.dialects.crossing import Reader, read_parameters, take_over
-from providers.dialects.functions import effort_of, read_choice, read_format, write_format
+from providers.dialects.crossing import Reader, read_parameters, take_over, take_where_known
+from providers.dialects.functions import effort_of, read_choice, write_format
+from providers.dialects.openai_fields import READERS as COMMON_READERS
+from providers.dialects.openai_fields import read_output_format
 from providers.dialects.openai_responses.fields import ENCRYPTED, FIELDS, LOGPROBS
 from providers.dialects.quirks import unsupported
 from providers.dialects.rawjson import NULL, as_fields, decode_any, decode_object, written
-from providers.types import OutputFormat, Parameters, Reasoning, Request
+from providers.types import Parameters, Reasoning, Request
 
 _TRUE = Raw(b"true")
-
-
-def _output_format(raw: Raw) -> OutputFormat | None:
-    wanted = decode_object(raw).get("format", NULL)
-    members = {} if wanted == NULL else decode_object(wanted)
-    kind = decode_any(members.get("type", NULL))
-    if kind != "json_schema":
-        return OutputFormat() if kind == "json_object" else None
-    return read_format(members, "text.format")
 
 
 def _reasoning(raw: Raw) -> Reasoning | None:
@@ -33,13 +26,10 @@ def _reasoning(raw: Raw) -> Reasoning | None:
 
 
 READERS: Mapping[str, tuple[Reader, ...]] = {
-    "top_p": (("top_p", decode_any),),
+    **COMMON_READERS,
     "tool_choice": (("tool_choice", lambda raw: read_choice(raw, lambda choice: choice.get("name"))),),
-    "parallel_tool_calls": (("parallel_calls", decode_any),),
-    "text": (("output_format", _output_format),),
+    "text": (("output_format", lambda raw: read_output_format(decode_object(raw).get("format", NULL), "text.format")),),
     "reasoning": (("reasoning", _reasoning),),
-    "user": (("user", decode_any),),
-    "safety_identifier": (("user", decode_any),),
 }
 
 
@@ -65,9 +55,9 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
     for name, given in (("n", request.n != 1), ("stop", parameters.stop)):
         if given:
             raise unsupported(f"`{name}` has no counterpart in the language of this backend; leave it out or use another route.", name)
-    choice, reasoning, takes = parameters.tool_choice, parameters.reasoning, quirks.takes
+    choice, reasoning = parameters.tool_choice, parameters.reasoning
     asked = None if reasoning is None or reasoning.effort == "none" else {"effort": effort_of(reasoning, quirks.efforts)}
-    include = [ENCRYPTED] * ("reasoning_effort" in takes) + [LOGPROBS] * (kept.pop("logprobs", NULL) == _TRUE)
+    include = [ENCRYPTED] * ("reasoning_effort" in quirks.takes) + [LOGPROBS] * (kept.pop("logprobs", NULL) == _TRUE)
     text = written({"format": write_format(parameters.output_format), "verbosity": kept.pop("verbosity", None)})
     found = kept | {
         "max_output_tokens": request.max_tokens,
@@ -81,9 +71,7 @@ def encode_parameters(request: Request, parameters: Parameters, quirks: Quirks) 
         "include": include or None,
     }
     named = "reasoning" if reasoning is None else reasoning.named
-    for take, name, told, value in (("top_k", "top_k", "top_k", parameters.top_k), ("reasoning_effort", "reasoning", named, asked)):
-        if take in takes:
-            found[name] = value
-        elif value is not None:
-            dropped.append(told)
+    dropped += take_where_known(
+        found, quirks, {"top_k": ("top_k", "top_k", parameters.top_k), "reasoning_effort": ("reasoning", named, asked)}
+    )
     return as_fields(found), dropped

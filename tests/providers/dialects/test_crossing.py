@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from providers.dialects import DIALECTS, to_neutral
+from providers.dialects import DIALECTS, Quirks, to_neutral
 from providers.dialects.body import Field
-from providers.dialects.crossing import take_over, without_counterpart
+from providers.dialects.crossing import take_over, take_where_known, without_counterpart
 from providers.errors import Rejected, Unsupported
 from providers.types import Parameters, Request
 
@@ -45,3 +45,12 @@ def test_a_request_that_its_own_language_cannot_read_is_rejected_unsent():
         to_neutral(request)
     assert refused.value.param == "tool_choice" and not refused.value.sent
     to_neutral(Request(dialect="none", fields={}, model="m"))  # decoded already, by whoever made it
+
+
+def test_what_only_some_targets_take_is_written_or_named_as_the_client_knows_it():
+    found: dict[str, object] = {"kept": 1}
+    wanted = {"a": ("a", "a", 5), "b": ("ours", "client.b", 6), "c": ("c", "c", None)}
+    assert take_where_known(found, Quirks(takes=frozenset({"a"})), wanted) == ["client.b"]
+    assert found == {"kept": 1, "a": 5}
+    assert take_where_known(found, Quirks(takes=frozenset({"b"})), wanted) == ["a"]
+    assert found["ours"] == 6

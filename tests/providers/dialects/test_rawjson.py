@@ -67,3 +67,8 @@ def test_texts_and_data_addresses_come_back(plain: str):
 @pytest.mark.parametrize("data", ["!", "/w==", "A"])
 def test_what_is_no_text_is_none(data: str):
     assert read.base64_to_text(data) is None
+
+
+def test_of_a_list_the_objects_alone():
+    assert read.objects([{"a": 1}, None, "x", {}]) == [{"a": 1}, {}]
+    assert read.objects({"a": 1}) == read.objects(None) == []
