@@ -35,6 +35,20 @@ def detail_of(part: Part) -> dict[str, Any]:
     return detail if part.signature is None else {**detail, "signature": part.signature}
 
 
+def streamed_details(event: ReasoningDelta, said: dict[int, int]) -> list[dict[str, Any]]:
+    """Details of a piece of a stream. said: choice -> how many it had, counted on here.
+
+    They are numbered, since the official client joins the items of a list by their `index` and refuses a second item without one.
+    """
+    details = [] if event.signature is None else [detail_of(Thinking("", event.signature))]
+    details += [] if event.redacted is None else [detail_of(RedactedThinking(event.redacted))]
+    if not details:
+        return []
+    first = said.get(event.choice, 0)
+    said[event.choice] = first + len(details)
+    return [{**detail, "index": first + n} for n, detail in enumerate(details)]
+
+
 def reasoning_of(members: dict[str, Raw], path: str) -> tuple[Part, ...]:
     """Thinking of an earlier turn; takes the members that it read. Raises DecodeError."""
     content = members.get("reasoning_content")
@@ -70,7 +84,7 @@ def _read_details(raw: Raw | None) -> list[Part]:
 def _read_detail(item: Mapping[str, Any]) -> Part | None:
     form, signature = item.get("format"), item.get("signature")
     theirs = isinstance(form, str) and form.startswith("anthropic")
-    if not theirs and (form is not None or "id" in item or "index" in item):
+    if not theirs and (form is not None or "id" in item):  # an `index` alone is of our own streams
         return None  # of a vendor whose encrypted thinking is no use elsewhere
     if item.get("type") == "reasoning.encrypted" and isinstance(item.get("data"), str):
         return RedactedThinking(item["data"])

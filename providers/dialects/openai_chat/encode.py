@@ -18,8 +18,8 @@ from providers.dialects.openai_chat.wire import usage_to_wire
 from providers.dialects.rawjson import encode_json, says_nothing
 from providers.dialects.sink import Sink
 from providers.dialects.streams import cost_comment
-from providers.dialects.thinking import detail_of
-from providers.types import Finished, Frame, ReasoningDelta, RedactedThinking, Request, Started, TextDelta, Thinking, ToolCallDelta
+from providers.dialects.thinking import detail_of, streamed_details
+from providers.types import Finished, Frame, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta
 
 DONE = b"data: [DONE]\n\n"
 
@@ -72,7 +72,7 @@ def _choice(number: int, choice: collect.Choice, legacy: bool) -> dict[str, Any]
 class StreamEncoder(Sink):
     """Frames to one client's stream (see `StreamEncoder` in dialects/base.py)."""
 
-    __slots__ = ("_called", "_finished", "_head", "_legacy", "_opened", "include_usage")
+    __slots__ = ("_called", "_details", "_finished", "_head", "_legacy", "_opened", "include_usage")
 
     def __init__(self, request: Request, answer_id: str) -> None:
         super().__init__(request, "chatcmpl-" + answer_id)
@@ -81,6 +81,7 @@ class StreamEncoder(Sink):
         self._head = b""
         self._opened: set[int] = set()  # choices whose role was said
         self._called: dict[tuple[int, int], bool] = {}  # calls that were begun -> whether arguments came
+        self._details: dict[int, int] = {}  # choice -> details of its thinking that were said
         self._finished: set[int] = set()
 
     def encode(self, frame: Frame) -> bytes:
@@ -100,8 +101,7 @@ class StreamEncoder(Sink):
 
     def think(self, event: ReasoningDelta, out: list[bytes]) -> None:
         delta: dict[str, Any] = {"reasoning_content": event.text} if event.text else {}
-        details = [] if event.signature is None else [detail_of(Thinking("", event.signature))]
-        details += [] if event.redacted is None else [detail_of(RedactedThinking(event.redacted))]
+        details = streamed_details(event, self._details)
         self._delta(event.choice, {**delta, "reasoning_details": details} if details else delta, out)
 
     def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:

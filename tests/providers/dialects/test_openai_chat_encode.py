@@ -8,14 +8,31 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 from openai import APIError, AsyncOpenAI
 
 from providers.dialects.openai_chat.answers import StreamDecoder, decode_answer
+from providers.dialects.openai_chat.content import decode_messages
 from providers.dialects.openai_chat.encode import StreamEncoder, encode_answer
 from providers.dialects.openai_chat.errors import stream_error
 from providers.dialects.openai_chat.requests import decode_request
 from providers.errors import Cut
-from providers.types import Event, Failed, Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
+from providers.types import (
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Metered,
+    ReasoningDelta,
+    RedactedThinking,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolCallDelta,
+    Usage,
+)
 from tests.fakes.upstream import FakeUpstream, body_reply, sse_reply
 
 
@@ -188,6 +205,29 @@ async def test_the_official_client_reads_what_is_written_from_events():
         assert answer.usage is not None
         assert answer.usage.prompt_tokens_details is not None
         assert answer.usage.prompt_tokens_details.cached_tokens == 2
+
+
+async def test_the_official_client_joins_streamed_thinking_and_gives_it_back():
+    events: list[Event] = [
+        Started("c1", "m", 7),
+        ReasoningDelta("I "),
+        ReasoningDelta("think"),
+        ReasoningDelta("", 0, "sig"),
+        ReasoningDelta("", 0, None, "hidden"),
+        ReasoningDelta("", 0, None, "more"),
+        TextDelta("a"),
+        Finished("stop"),
+    ]
+    async with (
+        FakeUpstream(sse_reply([stream(asked(stream=True), events)], done=False)) as server,
+        AsyncOpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0) as client,
+    ):
+        messages: Any = [{"role": "user", "content": "hi"}]
+        async with client.chat.completions.stream(model="route", messages=messages) as opened:
+            final = await opened.get_final_completion()
+    said = final.choices[0].message.model_dump(exclude_none=True, exclude={"parsed"})
+    (again,) = decode_messages(Raw(json.dumps([said]).encode()))
+    assert again.content == (Thinking("I think", "sig"), RedactedThinking("hidden"), RedactedThinking("more"), Text("a"))
 
 
 # ---- decode(encode(x)) == x ---------------------------------------------------------------------------------------------------------

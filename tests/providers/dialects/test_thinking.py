@@ -36,6 +36,14 @@ SIGNED = {"type": "reasoning.text", "text": "", "signature": "s"}
             set(),
         ),
         ({"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, (RedactedThinking("x"),), set()),
+        (
+            {
+                "reasoning_content": "hm",
+                "reasoning_details": [{**SIGNED, "index": 0}, {"type": "reasoning.encrypted", "data": "x", "index": 1}],
+            },
+            (Thinking("hm", "s"), RedactedThinking("x")),
+            set(),
+        ),
         ({"reasoning_content": "hm", "reasoning_details": [SIGNED, SIGNED]}, (Thinking("hm"),), {"reasoning_details"}),
         (
             {
