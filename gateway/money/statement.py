@@ -60,7 +60,7 @@ async def statement(engine: AsyncEngine, team: str, month: str, timezone: str = 
 
 def _days(month: str) -> tuple[str, str]:
     """The first day of a month, and of the next."""
-    if re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", month) is None or not "1970" < month[:4] < "9999":
+    if re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", month) is None or not "1971-01" <= month < "9998-12":
         raise InvalidRequest(f"month: '{month[:80]}' is no month: write 2026-11.", param="month")
     first = date.fromisoformat(f"{month}-01")
     return first.isoformat(), (first + timedelta(days=31)).replace(day=1).isoformat()

@@ -101,7 +101,7 @@ async def test_what_is_missing_is_said(database: Database) -> None:
     assert not (await statement.statement(database.engine, "search", "9000-02")).over
 
 
-@pytest.mark.parametrize("month", ["2026-13", "2026-00", "2026", "november", "2026-11-01", "0000-01", "9999-12"])
+@pytest.mark.parametrize("month", ["2026-13", "2026-00", "2026", "november", "2026-11-01", "0000-01", "9999-12", "9998-12"])
 async def test_what_is_no_month_is_refused(database: Database, month: str) -> None:
     await people.add_team(database.engine, "search")
     with pytest.raises(InvalidRequest) as told:
