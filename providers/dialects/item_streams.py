@@ -13,7 +13,7 @@ from providers.dialects.items import Items, Kind, Step
 from providers.dialects.passed import Passed
 from providers.dialects.rawjson import encode_json
 from providers.dialects.streams import cost_comment, named_event
-from providers.types import Frame, Request
+from providers.types import Finished, Frame, Request
 
 
 class AnswerItems(Items):
@@ -66,7 +66,8 @@ class ItemStream:
             self._passed.keep(frame)
             self._last += frame.usage_wire
             return frame.wire
-        done = self._go_on(self._passed) if self._passed is not None and frame.events else set[int]()
+        ends = any(isinstance(event, Finished) for event in frame.events)  # a failure does not
+        done = self._go_on(self._passed) if self._passed is not None and ends else set[int]()
         steps: list[Step] = []
         for event in frame.events:
             self._made.take(event, steps)

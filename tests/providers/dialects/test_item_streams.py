@@ -7,7 +7,8 @@ from typing import Any
 
 from providers.dialects.item_streams import AnswerItems, ItemStream, whole_answer
 from providers.dialects.items import Kind, Step
-from providers.types import Finished, Frame, Request, TextDelta
+from providers.errors import Cut
+from providers.types import Failed, Finished, Frame, Request, TextDelta
 
 ASKED = Request(dialect="d", fields={}, model="m")
 
@@ -76,3 +77,9 @@ def test_an_end_of_their_own_stays_the_end() -> None:
     last = b"event: book.closed\ndata: {}\n\n"
     assert stream.encode(Frame(events=[Finished("stop")], usage_wire=last, dialect="d")) == b""
     assert stream.end("0.1") == b": tollway-cost-usd 0.1\n\n" + last
+
+
+def test_a_failure_after_own_bytes_writes_nothing() -> None:
+    stream = Stream(ASKED, book())
+    stream.encode(Frame(events=[TextDelta("a")], wire=b"data: {}\n\n", dialect="d"))
+    assert stream.encode(Frame(events=[Failed(Cut("gone"))])) == stream.end(None) == b""
