@@ -61,7 +61,8 @@ def count_input_now(request: Request, model: str = "") -> int:
         pieces, fixed = _text_of(request)
     except DecodeError:
         return estimate_input(request)
-    return fixed + _count_now("".join(pieces), encoding_name(model)) + request.media * MEDIA_TOKENS
+    least = sum(1 for piece in pieces if piece)  # put together, short inputs of one embedding call may look like one word
+    return fixed + max(least, _count_now("".join(pieces), encoding_name(model))) + request.media * MEDIA_TOKENS
 
 
 def count_output(text: list[str], pieces: int, model: str = "") -> int:

@@ -46,6 +46,12 @@ def test_every_piece_is_at_least_a_token():
     assert count_output(["a"] * 20, 20) == 20
 
 
+def test_inputs_of_one_embedding_call_are_each_at_least_a_token():
+    body = {"model": "route", "input": ["a", "b", "c", "d"]}
+    request = DIALECTS["openai_embeddings"].decode_request(json.dumps(body).encode())
+    assert count_input_now(request, "text-embedding-3-small") == 4
+
+
 def test_long_outputs_are_sampled():
     words = "one two three four five six seven eight nine ten " * 20_000
     begun = time.monotonic()
