@@ -387,16 +387,16 @@ async def test_a_frozen_database_means_503_not_402_and_every_row_arrives(databas
 
 @pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
 async def test_a_start_without_a_database_is_not_ready_and_becomes_so(database: Database, opened: Open) -> None:
-    path = str(database.engine.url.database)
-    hidden = path + ".hidden"
-    os.rename(path, hidden)  # noqa: PTH104
-    os.mkdir(path)  # noqa: PTH102
+    path = Path(str(database.engine.url.database))
+    real = path.rename(path.with_suffix(".real"))  # noqa: ASYNC240
+    path.symlink_to(path.parent / "not there" / "tollway.db")  # noqa: ASYNC240
     accounts = await opened()
     with pytest.raises(NotReady) as refused:
         accounts.check_open()
     assert refused.value.code == "database_unavailable"
-    os.rmdir(path)  # noqa: PTH106
-    os.rename(hidden, path)  # noqa: PTH104
+    back = path.with_suffix(".link")
+    back.symlink_to(real)
+    back.replace(path)  # in one step: between two, SQLite would make an empty database
     await until(lambda: accounts._syncer.registered, "registered")
     accounts.check_open()
 
