@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from providers.dialects.base import UNREADABLE
 from providers.dialects.rawjson import decode_any, encode_json
@@ -64,13 +64,16 @@ class Answer(Protocol):
     def finished(self) -> bool: ...
 
 
-class StreamReader:
+Said = TypeVar("Said", bound=Answer)
+
+
+class StreamReader(Generic[Said]):
     """A dialect's StreamDecoder (see dialects/base.py) but for what its events mean."""
 
     name = ""
     __slots__ = ("_bad", "_done", "_parser", "answer")
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Said) -> None:
         self.answer = answer
         self._parser = Parser()
         self._bad = 0

@@ -93,15 +93,14 @@ class Answer:
             events.append(Extra(NAME, "block", block.whole("input")))
 
 
-class StreamDecoder(StreamReader):
+class StreamDecoder(StreamReader[Answer]):
     """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py)."""
 
     name = NAME
-    __slots__ = ("_answer",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._answer = Answer()
-        super().__init__(self._answer)
+        super().__init__(Answer())
 
     def read(self, event: BlockEvent, events: list[Event]) -> int:
         data = event.data or b""
@@ -112,7 +111,7 @@ class StreamDecoder(StreamReader):
         found = wire.decode_event(data)
         if found.type == "error":
             raise stated_error(decode_any(data))
-        self._answer.take(found, events)
+        self.answer.take(found, events)
         if found.type == "message_stop":
             return DONE
         return PASS if event.name == found.type.encode() else REWRITE

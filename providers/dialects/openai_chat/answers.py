@@ -93,15 +93,14 @@ class Answer:
         events.append(Finished(wire.FINISH.get(reason, reason), place))
 
 
-class StreamDecoder(StreamReader):
+class StreamDecoder(StreamReader[Answer]):
     """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py)."""
 
     name = NAME
-    __slots__ = ("_answer",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._answer = Answer()
-        super().__init__(self._answer)
+        super().__init__(Answer())
 
     def read(self, event: BlockEvent, events: list[Event]) -> int:
         data = event.data or b""
@@ -116,10 +115,10 @@ class StreamDecoder(StreamReader):
         if chunk.error is not None or event.name == b"error":
             for choice in chunk.choices or ():
                 choice.finish_reason = None
-            self._answer.take(chunk, events)  # what came with the error was generated all the same
+            self.answer.take(chunk, events)  # what came with the error was generated all the same
             raise stated_error(decode_any(data))
         before = len(events)
-        self._answer.take(chunk, events)
+        self.answer.take(chunk, events)
         if chunk.usage is not None and _usage_alone(chunk, events[before:]):
             return USAGE
         return PASS if event.plain else REWRITE

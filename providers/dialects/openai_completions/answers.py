@@ -74,15 +74,14 @@ class Answer:
             events.append(Finished(FINISH.get(reason, reason), place))
 
 
-class StreamDecoder(StreamReader):
+class StreamDecoder(StreamReader[Answer]):
     """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py)."""
 
     name = NAME
-    __slots__ = ("_answer",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._answer = Answer()
-        super().__init__(self._answer)
+        super().__init__(Answer())
 
     def read(self, event: BlockEvent, events: list[Event]) -> int:
         data = event.data or b""
@@ -91,7 +90,7 @@ class StreamDecoder(StreamReader):
         chunk = _chunk(data)
         if chunk.error is not None:
             raise stated_error(decode_any(data))
-        self._answer.take(chunk, events)
+        self.answer.take(chunk, events)
         if chunk.usage is not None and not chunk.choices:
             return USAGE
         return PASS if event.plain else REWRITE

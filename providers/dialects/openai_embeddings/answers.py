@@ -126,7 +126,7 @@ class _Nothing:
     carried = finished = False
 
 
-class StreamDecoder(StreamReader):
+class StreamDecoder(StreamReader[_Nothing]):
     """A backend that streams embeddings speaks another language."""
 
     name = NAME

@@ -141,23 +141,22 @@ def _logprobs(value: Any) -> str | None:
     return encode_json({"content": value}).decode() if isinstance(value, list) and value else None
 
 
-class StreamDecoder(StreamReader):
+class StreamDecoder(StreamReader[Answer]):
     """One stream's bytes to frames (see `StreamDecoder` in dialects/base.py). Its last event waits for the cost, as a usage would."""
 
     name = NAME
-    __slots__ = ("_answer",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._answer = Answer()
-        super().__init__(self._answer)
+        super().__init__(Answer())
 
     @property
     def done(self) -> bool:
-        return self._done or self._answer.finished
+        return self._done or self.answer.finished
 
     def read(self, event: BlockEvent, events: list[Event]) -> int:
         data = event.data or b""
-        if self._answer.finished:
+        if self.answer.finished:
             return LEAVE
         if data == b"[DONE]":  # some servers end so, though this language has no such mark
             raise Cut("the backend's stream ended before its end")
@@ -169,8 +168,8 @@ class StreamDecoder(StreamReader):
             raise
         if found.type == "error" or event.name == b"error":
             raise stated_error(decode_any(data))
-        self._answer.take(found, events)
-        return USAGE if self._answer.finished else PASS
+        self.answer.take(found, events)
+        return USAGE if self.answer.finished else PASS
 
 
 def decode_answer(body: bytes) -> Frame:

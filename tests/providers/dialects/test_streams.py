@@ -28,14 +28,13 @@ class State:
         self.finished = False
 
 
-class Letters(StreamReader):
+class Letters(StreamReader[State]):
     """A language of one-letter events."""
 
     name = "letters"
 
     def __init__(self) -> None:
-        self.state = State()
-        super().__init__(self.state)
+        super().__init__(State())
 
     def read(self, event: sse.Event, events: list[Event]) -> int:
         data = event.data or b""
@@ -47,9 +46,9 @@ class Letters(StreamReader):
         if data == b"x":
             return self.over()
         if data == b".":
-            self.state.finished = True
+            self.answer.finished = True
         elif data not in (b"u", b"l", b"r", b"d"):
-            self.state.carried = True
+            self.answer.carried = True
             events.append(TextDelta(data.decode()))
         return {b"u": USAGE, b"l": LEAVE, b"r": REWRITE, b"d": DONE}.get(data, PASS)
 
