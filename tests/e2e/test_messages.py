@@ -31,12 +31,6 @@ def claude(name: str, url: str, more: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeUpstream]:
-    with FakeUpstream().threaded() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def second() -> Iterator[FakeUpstream]:
     with FakeUpstream().threaded() as made:
         yield made

@@ -24,10 +24,7 @@ MOST = "max_output_tokens = 30000"
 CUT_AT = 50
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeUpstream]:
-    with FakeUpstream().threaded() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +55,6 @@ def counted(gateway: Gateway, upstream: FakeUpstream) -> None:
         if row(gateway, "alpha")["input_tokens"] == 12:
             return
     pytest.fail("the tokenizer does not come")
-
-
-@pytest.fixture(autouse=True)
-def fresh(upstream: FakeUpstream) -> None:
-    upstream.requests.clear()
-    upstream.play()
 
 
 def body(model: str, **more: Any) -> bytes:

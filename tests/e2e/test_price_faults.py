@@ -25,12 +25,6 @@ BUDGETS = {"rich": "1000", "spent": "0.001", "negative": "0.01", "pictures": "0.
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeUpstream]:
-    with FakeUpstream().threaded() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def receiver() -> Iterator[FakeUpstream]:
     with FakeUpstream(body_reply(b"", 503), body_reply(b"")).threaded() as made:
         yield made

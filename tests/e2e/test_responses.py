@@ -50,10 +50,7 @@ def other(name: str, url: str, dialect: str, more: str = "") -> str:
     return f'[[backends]]\nname = "{name}"\nvendor = "{vendor}"\nmodel = "m-{name}"\n{address}'
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeUpstream]:
-    with FakeUpstream().threaded() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +68,6 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as made:
         made.key("alpha")
         yield made
-
-
-@pytest.fixture(autouse=True)
-def fresh(upstream: FakeUpstream) -> None:
-    upstream.requests.clear()
-    upstream.play()
 
 
 # ---- the same language on both sides ------------------------------------------------------------------------------------------------

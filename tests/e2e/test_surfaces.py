@@ -26,10 +26,7 @@ def made(name: str, vendor: str, model: str, url: str, more: str = "") -> str:
     return head + f"{where}{BASIC}\n{more}\n" + route(name, name.replace(" ", "-"), more="max_attempts = 1")
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeUpstream]:
-    with FakeUpstream().threaded() as one:
-        yield one
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +63,6 @@ def gateway(upstream: FakeUpstream, spare: FakeUpstream, tmp_path_factory: pytes
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="upstream-secret-key") as one:
         one.key("alpha")
         yield one
-
-
-@pytest.fixture(autouse=True)
-def fresh(upstream: FakeUpstream) -> None:
-    upstream.requests.clear()
-    upstream.play()
 
 
 def ask(gateway: Gateway, model: str, path: str = "/v1/chat/completions", **fields: Any) -> tuple[int, Any, Mapping[str, str]]:

@@ -21,10 +21,7 @@ USAGE = {"prompt_tokens": 16111, "completion_tokens": 2, "total_tokens": 16113, 
 SIGNATURE = "EqQBCkgIARABGAIiQ=="
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[FakeUpstream]:
-    with FakeUpstream().threaded() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +34,6 @@ def gateway(upstream: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) ->
     with running(tmp_path_factory.mktemp("gateway"), config, UPSTREAM_KEY="x") as made:
         made.key("alpha")
         yield made
-
-
-@pytest.fixture(autouse=True)
-def fresh(upstream: FakeUpstream) -> None:
-    upstream.requests.clear()
-    upstream.play()
 
 
 def row_of(gateway: Gateway, request_id: str) -> dict[str, Any]:
