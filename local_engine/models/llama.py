@@ -12,7 +12,10 @@ import torch
 from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
-from local_engine.layers import Linear, Tensor, attend, rms_norm, rotary_table, rotate
+from local_engine.layers.attention import attend
+from local_engine.layers.linear import Linear, Tensor
+from local_engine.layers.norm import rms_norm
+from local_engine.layers.rotary import rotary_table, rotate
 from local_engine.loader import Shape
 
 
