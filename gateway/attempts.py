@@ -104,24 +104,32 @@ class Attempts:
             return self._call(x, attempt)
         wait_s = max(0.0, x.started + hedge_s - time.monotonic())
         first = Runner(attempt, self._call(x, attempt))
-        return race(x, first, wait_s, lambda: self._hedge(x, attempt), lambda loser: self._end(x, loser, "cancelled", None, LOST))
+        return race(x, first, wait_s, lambda: self._hedge(x, attempt), lambda loser: self._lost(x, loser))
+
+    def _lost(self, x: Exchange, loser: Attempt) -> None:
+        """Another attempt answered first: this one is booked."""
+        if x.decision is not None and x.decision.hedge is not None:
+            x.decision.hedge.won = 2 if loser.n == 1 else 1
+        self._end(x, loser, "cancelled", None, LOST)
 
     async def _hedge(self, x: Exchange, late: Attempt) -> Runner | None:
         """A second attempt beside one that is late; reserved in memory and journalled like any other, else not sent."""
         now = time.monotonic()
         if x.route.max_attempts < 2:
             return None
-        other = self.router.hedge((x.features, x.route, x.catalog), (late.backend.name,), now - x.started, now)
+        other = self.router.hedge((x.features, x.route, x.catalog), (late.backend.name,), now - x.started, now, x.decision)
         if other is None:
             return None
         most = worst(self.owned.reserving(other), _bound(x, other, x.features.input_tokens_upper))
         if most and isinstance(self._take(x, most), Refusal):
             self.router.hedges.give_back()
+            _unsent(x, "no_money")
             return None
         try:
             attempt = await self._dispatch(x, other, most)
         except GatewayError:  # the journal takes no intent: the first attempt goes on alone
             self._end(x, x.running[-1], "cancelled", None)
+            _unsent(x, "no_journal")
             return None
         return Runner(attempt, self._call(x, attempt))
 
@@ -343,6 +351,12 @@ class Attempts:
         """Book what is still running when its request ends (client gone, drain, deadline). Synchronous."""
         for attempt in tuple(x.running):
             self._end(x, attempt, outcome, None)
+
+
+def _unsent(x: Exchange, why: str) -> None:
+    """A hedge that was decided was not sent after all."""
+    if x.decision is not None and x.decision.hedge is not None:
+        x.decision.hedge.result = why
 
 
 def _join(held: list[Frame]) -> Frame:

@@ -17,18 +17,34 @@ Frames = AsyncGenerator[Frame, None]
 class Runner:
     """One attempt and the task that waits for its first frame; who wins is read on from the request's own task."""
 
-    __slots__ = ("attempt", "first", "frames")
+    __slots__ = ("_closing", "attempt", "first", "frames")
 
     def __init__(self, attempt: Attempt, frames: Frames) -> None:
         self.attempt = attempt
         self.frames = frames
         self.first = asyncio.create_task(self._first())
+        self._closing: asyncio.Task[None] | None = None
 
     async def _first(self) -> Frame:
         return await anext(self.frames)  # an attempt without any frame raises ProviderError
 
+    def close(self) -> asyncio.Task[None]:
+        """Begin to close its call, whether anybody reads on or not; the task ends when it is closed."""
+        if self._closing is None:
+            self.first.cancel()
+            self._closing = asyncio.create_task(self._close())
+        return self._closing
+
     async def stop(self) -> None:
-        self.first.cancel()
+        """Its call is closed when this returns."""
+        if self._closing is None and self.first.done():
+            if not self.first.cancelled():
+                self.first.exception()  # looked at, so that asyncio does not warn of it
+            await self.frames.aclose()
+        else:
+            await asyncio.wait({self.close()})
+
+    async def _close(self) -> None:
         await asyncio.gather(self.first, return_exceptions=True)
         await self.frames.aclose()
 
@@ -48,12 +64,11 @@ async def race(
             if other is not None:
                 runners.append(other)
         winner = await _winner(x, runners)
-        losers = [runner for runner in runners if runner is not winner]
-        for runner in losers:
-            lose(runner.attempt)
+        for runner in runners:
+            if runner is not winner:
+                lose(runner.attempt)
+                runner.close()
         yield winner.first.result()
-        for runner in losers:
-            await runner.stop()
         async for frame in winner.frames:
             yield frame
     finally:

@@ -71,6 +71,7 @@ async def test_the_second_wins_and_the_first_is_booked_and_closed_before_more_is
     frames = course.run(course.runner("a", event()), course.runner("b", event(True)))
     assert (await anext(frames)).events == [TextDelta("b0")]
     assert course.lost == ["a"], "booked at once"
+    await until(lambda: course.closed == ["a"], "and closed, though nobody reads on")
     assert await texts(frames) == ["b1", "b2"]
     assert course.closed == ["a", "b"]
 

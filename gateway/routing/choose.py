@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.catalog import Backend, Price
+from gateway.routing import hedging
 from gateway.routing.decision import POLICY, Candidate, Decision
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
 from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
@@ -270,6 +271,7 @@ def differences(decision: Decision) -> list[str]:
             )
             if recorded != computed
         ]
+    found += hedging.differences(decision)
     computed_choice = rank(decision)
     recorded_choice = (tuple(decision.order), decision.explored, decision.propensity)
     if computed_choice != recorded_choice:

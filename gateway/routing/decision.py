@@ -40,6 +40,27 @@ class Candidate(Struct, array_like=True, gc=False):
     e2e95_us: int = 0
 
 
+SENT = "sent"
+HEDGE_RESULTS = {
+    SENT: "{backend} was asked beside it (ttft95 {ttft95_ms:.1f} ms)",
+    "no_token": "nobody was asked beside it: no hedge was left",
+    "nobody": "nobody was asked beside it: no other backend would be in time",
+    "no_money": "{backend} was not asked beside it: a budget had no room for both",
+    "no_journal": "{backend} was not asked beside it: the journal took no more",
+}
+
+
+class Hedge(Struct, array_like=True, gc=False):
+    """What became of a request that was late: whether a second backend was asked beside the first, and who answered first."""
+
+    after_us: int  # when it was late, from its admission
+    waited_us: int  # when that was noticed
+    result: str  # a name of HEDGE_RESULTS
+    backend: str = ""  # the second
+    ttft95_us: int = 0  # predicted of the second, then
+    won: int = 0  # 1 the first, 2 the second, 0 neither
+
+
 class Decision(Struct, array_like=True, gc=False):
     """One choice. order: indices into candidates, the first is asked first. propensity: how likely the first was, over the draw."""
 
@@ -60,6 +81,7 @@ class Decision(Struct, array_like=True, gc=False):
     order: tuple[int, ...] = ()
     explored: bool = False
     propensity: float = 1.0
+    hedge: Hedge | None = None  # added while its attempts run
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -95,9 +117,17 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
         lines.append("no backend could be asked")
     elif d.explored:
         lines.append(f"explored: the first has no fresh sample and this request has time (draw {d.draw:.6f} < {d.explore_share:g})")
+    if d.hedge is not None:
+        lines.append(_hedge(d.hedge))
     lines.append(f"propensity {d.propensity:.4f}, draw {d.draw:.6f}, policy {d.policy}, catalog {d.catalog}")
     lines.append("recomputed: " + ("agrees" if not differences else "DIFFERS: " + "; ".join(differences)))
     return "\n".join(lines)
+
+
+def _hedge(h: Hedge) -> str:
+    told = HEDGE_RESULTS.get(h.result, h.result).format(backend=h.backend, ttft95_ms=h.ttft95_us / 1000)
+    winner = "" if h.result != SENT else ("; neither answered", "; the first answered first", f"; {h.backend} answered first")[h.won]
+    return f"late after {h.after_us / 1000:.1f} ms, noticed after {h.waited_us / 1000:.1f} ms: {told}{winner}"
 
 
 def _line(c: Candidate, input_tokens: int, place: int | None) -> str:

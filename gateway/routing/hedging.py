@@ -1,14 +1,32 @@
-"""May a second backend be asked beside the first? A token bucket bounds hedges to a share of the requests. The clock is nowhere in it.
+"""When is a request late, and may a second backend be asked beside the first? A token bucket bounds hedges to a share of the requests.
 
-When to ask and whom is decided by the router; who wins and who is cancelled by attempts.py.
+Whom to ask is decided by the router; who wins and who is cancelled by race.py. The clock is nowhere in it.
 """
 
 from __future__ import annotations
 
-MOST = 20.0  # hedges that may follow one another at once, after so many requests that needed none
-AFTER = 0.6
+from gateway.routing.decision import SENT, Decision
 
+MOST = 20.0  # hedges that may follow one another at once, after so many requests that needed none
+AFTER = 0.6  # of the objective: without a first token by then a request is late
 EARLY = 0.72  # of the predicted time: a request that was expected to wait is not late before
+
+
+def late_after_us(ttft_ms: float, ttft95_us: int) -> int:
+    """Microseconds from admission after which a request without a first token is late. ttft95_us: predicted of whom it waits for."""
+    return int(max(AFTER * ttft_ms * 1000.0, EARLY * ttft95_us))
+
+
+def differences(decision: Decision) -> list[str]:
+    """What of a recorded hedge is not as recomputed."""
+    hedge = decision.hedge
+    if hedge is None or decision.ttft_ms is None or not decision.order:
+        return []
+    computed = late_after_us(decision.ttft_ms, decision.candidates[decision.order[0]].ttft95_us)
+    found = [] if computed == hedge.after_us else [f"hedge after_us: recorded {hedge.after_us}, recomputed {computed}"]
+    if hedge.result == SENT and hedge.ttft95_us > decision.ttft_ms * 1000.0 - hedge.waited_us + 1.0:
+        found.append(f"hedge: {hedge.ttft95_us} us were not in time after {hedge.waited_us} us")
+    return found
 
 
 class HedgeBudget:

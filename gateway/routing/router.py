@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from gateway.catalog import Backend, Catalog, Route
 from gateway.errors import GatewayError
 from gateway.routing.choose import Knobs, Plan, choose
-from gateway.routing.decision import Decision
+from gateway.routing.decision import SENT, Decision, Hedge
 from gateway.routing.features import Features
 from gateway.routing.filters import exhausted, refusal, unready
-from gateway.routing.hedging import AFTER, EARLY, HedgeBudget
+from gateway.routing.hedging import HedgeBudget, late_after_us
 from gateway.routing.outputs import Outputs
 from gateway.routing.predict import predicted95_us
 from gateway.routing.retry import RetryBudget
@@ -89,14 +89,22 @@ class Router:
         """When a request without a first token may be hedged, in seconds; None = never. Not while it is well within what was predicted."""
         if self.hedges.share <= 0.0 or features.ttft_ms is None or not features.stream or len(decision.order) < 2:
             return None
-        wait_s = max(AFTER * features.ttft_ms / 1000.0, EARLY * decision.candidates[decision.order[0]].ttft95_us / 1e6)
+        wait_s = late_after_us(features.ttft_ms, decision.candidates[decision.order[0]].ttft95_us) / 1e6
         return wait_s if wait_s < features.ttft_ms / 1000.0 else None
 
-    def hedge(self, x: tuple[Features, Route, Catalog], taken: Collection[str], waited_s: float, now: float) -> Backend | None:
+    def hedge(
+        self, x: tuple[Features, Route, Catalog], taken: Collection[str], waited_s: float, now: float, record: Decision | None = None
+    ) -> Backend | None:
         """Whom to ask beside the backends `taken`: the cheapest that is predicted to be in time with what is left of the objective. Takes
-        from the budget of hedges; None = nobody, or no hedge is left."""
+        from the budget of hedges; None = nobody, or no hedge is left. record: the request's decision, which is told what was decided."""
         features, route, catalog = x
-        if features.ttft_ms is None or not self.hedges.take():
+        if features.ttft_ms is None:
+            return None
+        hedge = Hedge(0, int(waited_s * 1e6), "no_token")
+        if record is not None:
+            hedge.after_us = late_after_us(features.ttft_ms, record.candidates[record.order[0]].ttft95_us)
+            record.hedge = hedge
+        if not self.hedges.take():
             return None
         left_ms = features.ttft_ms - waited_s * 1000.0
         choice = self.plan(replace(features, ttft_ms=left_ms, tpot_ms=None), route, catalog, now, 0.5)
@@ -104,7 +112,9 @@ class Router:
         for index, backend in zip(decision.order, choice.plan, strict=True):
             one = decision.candidates[index]
             if backend.name not in taken and not one.reason and one.ttft95_us <= left_ms * 1000.0:
+                hedge.result, hedge.backend, hedge.ttft95_us = SENT, backend.name, one.ttft95_us
                 return backend
+        hedge.result = "nobody"
         self.hedges.give_back()
         return None
 

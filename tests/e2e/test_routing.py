@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from gateway.routing.choose import differences
+from gateway.routing.decision import Decision, decode, explain
 from tests.e2e.harness import FLAT, Gateway, backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_chunks, hang, head, sse_reply
 from tests.fixtures.waiting import until_true
@@ -60,6 +63,18 @@ def ask(gateway: Gateway, route: str, team: str = "alpha", most: int = 100, **he
     return gateway.call("POST", "/v1/chat/completions", json.dumps(body).encode(), gateway.keys[team], named)
 
 
+def recorded(gateway: Gateway, headers: Mapping[str, str]) -> Decision:
+    """The stored record of an answer's choice, once it is there."""
+    request, found = UUID(headers["x-tollway-request-id"]), list[Any]()
+
+    def stored() -> bool:
+        found[:] = gateway.rows("SELECT record FROM decisions WHERE request_id = :id", id=request.bytes)
+        return bool(found)
+
+    until_true(stored, "its decision")
+    return decode(bytes(found[0]["record"]))
+
+
 def test_a_late_request_is_hedged_and_the_loser_is_cancelled_and_booked(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
     cheap.play([head(200, {"content-type": "text/event-stream"}), hang()])
     dear.play(sse_reply(chat_chunks(["hedged ", "answer"], usage=(9, 2))))
@@ -85,6 +100,11 @@ def test_a_late_request_is_hedged_and_the_loser_is_cancelled_and_booked(gateway:
     total = gateway.rows("SELECT cost FROM usage WHERE id = :id", id=headers["x-tollway-request-id"].replace("-", ""))
     told = gateway.rows("SELECT sum(cost) AS cost FROM attempts")
     assert not total or total[0]["cost"] == told[0]["cost"]
+    record = recorded(gateway, headers)
+    assert record.hedge is not None and differences(record) == []
+    assert (record.hedge.result, record.hedge.backend, record.hedge.won) == ("sent", "late-dear", 2)
+    assert record.hedge.waited_us >= record.hedge.after_us == 1_800_000, "six tenths of the objective"
+    assert "late-dear was asked beside it" in explain(record)
 
 
 def test_a_hedge_that_cannot_be_reserved_is_not_sent(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:

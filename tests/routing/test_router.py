@@ -6,6 +6,8 @@ import pytest
 
 from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.errors import Forbidden
+from gateway.routing.choose import differences
+from gateway.routing.decision import Hedge
 from gateway.routing.features import Features
 from gateway.routing.router import Router
 from gateway.routing.state import Call
@@ -95,15 +97,19 @@ def test_a_hedge_goes_to_the_cheapest_in_time_with_the_rest_and_within_its_budge
     assert router.hedge_after_s(features(ttft_ms=1500.0, stream=False), decision) is None
     assert router.hedge_after_s(features(), decision) is None
     x = (asked, route, snapshot)
-    assert router.hedge(x, ("cheap",), 0.9, 0.9) is None, "no request has brought a hedge yet"
+    assert router.hedge(x, ("cheap",), 0.9, 0.9, decision) is None, "no request has brought a hedge yet"
+    assert decision.hedge == Hedge(900_000, 900_000, "no_token") and differences(decision) == []
     for _ in range(4):
         router.hedges.request()
     for taken, other in ((("cheap",), "mid"), (("cheap", "mid"), "dear")):
-        found = router.hedge(x, taken, 0.9, 0.9)
+        found = router.hedge(x, taken, 0.9, 0.9, decision)
         assert found is not None and found.name == other
+        assert decision.hedge is not None and (decision.hedge.result, decision.hedge.backend) == ("sent", other)
+        assert differences(decision) == []
     router.hedges.request()
     router.hedges.request()
-    assert router.hedge(x, ("mid", "dear"), 0.9, 0.9) is None, "nobody else is in time"
+    assert router.hedge(x, ("mid", "dear"), 0.9, 0.9, decision) is None, "nobody else is in time"
+    assert decision.hedge == Hedge(900_000, 900_000, "nobody")
     assert router.hedges.take(), "and what was not used is not lost"
     assert Router(Routing(hedge_share=0.0)).hedge_after_s(asked, decision) is None
 
