@@ -55,6 +55,7 @@ from providers.types import Provider
 
 log = structlog.get_logger("tollway.app")
 RETIRE_POLL_S = 1.0
+SHARE_S = 5.0  # how often the live workers are counted, among whom a vendor's rate limits are divided
 SURFACES = {  # path -> dialect it is served with
     "/v1/chat/completions": "openai_chat",
     "/v1/responses": "openai_responses",
@@ -94,8 +95,13 @@ class Application:
         self.ticker.every("owned hours", CLOSE_S, self.keeper.close_hours)
         self.ticker.every("budget alerts", self.parts.settings.alerts.every_s, self.alerting.look)
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
+        self.ticker.every("live workers", SHARE_S, self._share)
         self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
+
+    async def _share(self) -> None:
+        """Rate limits of vendors are shared by the workers that live now, of other machines too."""
+        self.parts.router.share(live_workers(self.parts.settings, self.parts.accounts))
 
     async def reload(self, settings: Settings) -> None:
         """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
@@ -146,6 +152,11 @@ class Application:
         await self.parts.engine.dispose()
 
 
+def live_workers(settings: Settings, accounts: Accounts) -> int:
+    """Of all gateways on this database, as the last look at it saw them; while it is away at least our own."""
+    return max(settings.server.workers, accounts.processes)
+
+
 def replace(parts: Parts, settings: Settings, catalog: Catalog, providers: Mapping[str, Provider]) -> None:
     parts.settings = settings
     parts.providers = providers
@@ -169,7 +180,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     keyring = Keyring(load_secrets(settings), engine)
     accounts = await Accounts.open(engine, settings.money, state_dir / "journal")
     shared = RedisLimits(settings.storage.redis_url, settings.cache.redis_timeout_s) if settings.storage.redis_url else None
-    rates = RateLimits(shared, lambda: max(settings.server.workers, accounts.processes))
+    rates = RateLimits(shared, lambda: live_workers(settings, accounts))
     snapshot = Snapshot(
         engine,
         keyring,

@@ -174,6 +174,8 @@ class Attempts:
     def _take_in(self, x: Exchange, attempt: Attempt, frame: Frame) -> ProviderError | None:
         """Meter a frame; the first one that carries something commits the exchange. The error it ends with, raised if nothing was given."""
         now = time.monotonic()
+        if frame.limits is not None:
+            attempt.call.told(now, frame.limits)
         carries = attempt.meter.feed(frame, now)
         if carries and not x.committed:
             x.committed = True

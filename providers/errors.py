@@ -18,6 +18,8 @@ ProviderError
 
 from __future__ import annotations
 
+from providers.limit_headers import Limits
+
 
 class ProviderError(Exception):
     """status: the HTTP status a client should see. sent: the request was written, tokens may have been spent.
@@ -30,6 +32,7 @@ class ProviderError(Exception):
     elsewhere = True  # a different backend may answer
     unhealthy = True  # counts against the backend's health
     code = "upstream_error"
+    limits: Limits | None = None  # what the answer's headers say is left of the vendor's rate limits
 
     def __init__(  # noqa: PLR0913 - named values of a record
         self,

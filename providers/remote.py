@@ -16,6 +16,7 @@ from providers import signers
 from providers.dialects import DIALECTS, StreamDecoder, to_neutral
 from providers.errors import BadAnswer, ProviderError
 from providers.http import Answer, Endpoint, Upstream
+from providers.limit_headers import Limits, told
 from providers.types import Deadline, Event, Failed, Finished, Frame, Metered, Request, Started, Target, Usage, Vector
 from providers.vendors import Vendor
 
@@ -55,8 +56,9 @@ class RemoteProvider:
         try:
             if answer.status != 200:
                 raise await self._refusal(answer)
+            limits = told(answer.headers.raw)
             if not _streams(request, answer):
-                yield self._identified(self._language.decode_answer(await answer.read()), answer)
+                yield self._identified(self._language.decode_answer(await answer.read()), answer, limits)
                 return
             decoder = self._language.stream_decoder()
             begun = over = False
@@ -64,7 +66,7 @@ class RemoteProvider:
                 frame, over = await _next(answer, decoder, begun)
                 if not begun and frame.events:
                     begun = True
-                    frame = self._identified(frame, answer)
+                    frame = self._identified(frame, answer, limits)
                 if frame.events or frame.wire or frame.usage_wire:
                     yield frame
         finally:
@@ -86,16 +88,19 @@ class RemoteProvider:
             try:
                 if answer.status != 200:
                     raise await self._refusal(answer)
-                frame = self._identified(self._language.decode_answer(await answer.read()), answer)
+                limits = told(answer.headers.raw)
+                frame = self._identified(self._language.decode_answer(await answer.read()), answer, limits)
             finally:
                 await answer.close()
             events, used = _numbered(frame.events, first, len(part.inputs), used)
             if first + most >= len(request.inputs):
                 events.append(Finished("stop"))
-            yield Frame(events=events, dialect=self.dialect)
+            yield Frame(events=events, dialect=self.dialect, limits=frame.limits)
 
-    def _identified(self, frame: Frame, answer: Answer) -> Frame:
-        """The vendor's request id stands in for an answer's missing id, so that the ledger can name the call."""
+    def _identified(self, frame: Frame, answer: Answer, limits: Limits | None) -> Frame:
+        """An answer's first frame with what its headers say. The vendor's request id stands in for an answer's missing id, so that the
+        ledger can name the call."""
+        frame.limits = limits
         first = frame.events[0] if frame.events else None
         if type(first) is Started and not first.id:
             named = answer.headers.get(self._vendor.request_id_header, "")
@@ -114,7 +119,9 @@ class RemoteProvider:
             body = await answer.read()
         except ProviderError:
             body = b""  # the status was read and says enough
-        return self._language.http_error(status, answer.headers, body)
+        error = self._language.http_error(status, answer.headers, body)
+        error.limits = told(answer.headers.raw)
+        return error
 
     async def check(self) -> str | None:
         """As Provider.check: asks for the list of models."""

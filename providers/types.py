@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Raw, Struct, field
 
 from providers.errors import ProviderError
+from providers.limit_headers import Limits
 
 
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -284,7 +285,8 @@ class Frame(Struct, kw_only=True):
 
     wire: in a stream, whole SSE events as the vendor sent them, without `[DONE]` and without a usage-only chunk, which stands in
     `usage_wire`; for a whole answer its JSON body. An encoder of the same `dialect` and form may send it as it is (the fast lane).
-    An empty `events` with `wire` is liveness (role chunk, comment, ping), not yet an answer.
+    An empty `events` with `wire` is liveness (role chunk, comment, ping), not yet an answer. limits: of an answer's first frame, what its
+    headers say of the vendor's rate limits, None where they say nothing.
     """
 
     events: list[Event]
@@ -292,6 +294,7 @@ class Frame(Struct, kw_only=True):
     usage_wire: bytes = b""
     dialect: str = ""
     whole: bool = False
+    limits: Limits | None = None
 
 
 # ---- calling -----------------------------------------------------------------------------------------------------------------------

@@ -18,14 +18,6 @@ from providers.dialects import PLAIN, Quirks
 CHAT = frozenset({"tools", "images", "json_schema", "json_mode", "n", "logprobs"})
 RESPONSES = frozenset({"tools", "images", "json_schema", "json_mode", "logprobs"})
 MESSAGES = frozenset({"tools", "images", "documents", "json_schema"})
-LIMIT_HEADERS = (
-    "x-ratelimit-limit-requests",
-    "x-ratelimit-remaining-requests",
-    "x-ratelimit-reset-requests",
-    "x-ratelimit-limit-tokens",
-    "x-ratelimit-remaining-tokens",
-    "x-ratelimit-reset-tokens",
-)
 OLD_ROLES = {"developer": "system"}  # servers of the time before `developer`
 OLD = Quirks(token_limit="max_tokens", roles=OLD_ROLES)  # most servers of this language
 SELF_HOSTED = replace(OLD, system_first=True)  # a model's own chat template decides, and many refuse a late system message
@@ -52,9 +44,8 @@ class Vendor(Struct, frozen=True, kw_only=True):
     base_url: the default address, with version and without a trailing slash; empty = the backend must name its own. `{account}` stands
     in it for what the operator's account is called there (`account` says what that is), `{model}` and `{api_version}` in a path for the
     backend's. signer: see signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices:
-    the provider's id in genai-prices, empty = none there. limit_headers: answer headers that tell what is left of a rate limit.
-    headers: sent with every call. inputs_most: of texts to embed in one call. own: an engine that the operator runs: it
-    queues what it is sent, so that its load is its speed. source: where the row was read.
+    the provider's id in genai-prices, empty = none there. headers: sent with every call. inputs_most: of texts to embed in one call.
+    own: an engine that the operator runs: it queues what it is sent, so that its load is its speed. source: where the row was read.
     """
 
     name: str
@@ -69,7 +60,6 @@ class Vendor(Struct, frozen=True, kw_only=True):
     capabilities: frozenset[str] = CHAT
     quirks: Quirks = PLAIN
     prices: str = ""
-    limit_headers: tuple[str, ...] = ()
     request_id_header: str = "x-request-id"
     headers: Mapping[str, str] = {}
     also: Mapping[str, Speech] = {}
@@ -134,14 +124,6 @@ _ROWS = (
         capabilities=MESSAGES,
         quirks=Quirks(usage_option=False),
         prices="anthropic",
-        limit_headers=(
-            "anthropic-ratelimit-requests-limit",
-            "anthropic-ratelimit-requests-remaining",
-            "anthropic-ratelimit-requests-reset",
-            "anthropic-ratelimit-tokens-limit",
-            "anthropic-ratelimit-tokens-remaining",
-            "anthropic-ratelimit-tokens-reset",
-        ),
         request_id_header="request-id",
         headers={"anthropic-version": "2023-06-01"},
         source="https://platform.claude.com/docs/en/api/messages",
@@ -153,7 +135,6 @@ _ROWS = (
         # its reasoning models refuse max_tokens, all its models take max_completion_tokens; it stores unless told not to
         quirks=Quirks(store=True, token_limit="max_completion_tokens", thoughts="none"),
         prices="openai",
-        limit_headers=LIMIT_HEADERS,
         also={**_responses("documents"), **_embeddings(base64=True), **_completions()},
         source="https://platform.openai.com/docs/api-reference/chat/create",
     ),
@@ -175,7 +156,6 @@ _ROWS = (
         capabilities=CHAT | {"audio"},
         quirks=Quirks(token_limit="max_completion_tokens", thoughts="none"),
         prices="azure",
-        limit_headers=LIMIT_HEADERS,
         request_id_header="apim-request-id",
         also={
             **_responses("documents", path="/openai/v1/responses"),
@@ -213,7 +193,6 @@ _ROWS = (
             takes=frozenset({"reasoning_effort"}),
         ),
         prices="groq",
-        limit_headers=LIMIT_HEADERS,
         also=_responses(
             lacks=frozenset({"logprobs"}),
             quirks=Quirks(
@@ -239,12 +218,6 @@ _ROWS = (
             thoughts="none",
         ),
         prices="mistral",
-        limit_headers=(
-            "x-ratelimit-limit-req-minute",
-            "x-ratelimit-remaining-req-minute",
-            "x-ratelimit-limit-tokens-minute",
-            "x-ratelimit-remaining-tokens-minute",
-        ),
         also=_embeddings(most=256, names={"dimensions": "output_dimension"}, drop=frozenset({"user"})),
         source="https://docs.mistral.ai/api/endpoint/chat",
     ),
@@ -263,7 +236,6 @@ _ROWS = (
         # reasoning stands outside of completion_tokens there: the total tells (openai_chat/wire.py)
         quirks=Quirks(token_limit="max_completion_tokens", roles=OLD_ROLES),
         prices="x-ai",
-        limit_headers=LIMIT_HEADERS,
         also=_responses(),
         source="https://docs.x.ai/docs/api-reference",
     ),
@@ -272,7 +244,6 @@ _ROWS = (
         base_url="https://api.together.ai/v1",
         quirks=replace(OLD, takes=frozenset({"reasoning_effort", "top_k"})),
         prices="together",
-        limit_headers=LIMIT_HEADERS,
         also={**_embeddings(most=128), **_completions()},
         source="https://docs.together.ai/docs/openai-api-compatibility",
     ),

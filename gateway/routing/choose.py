@@ -61,7 +61,7 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
     high = features.output_high_tokens
     ready_ms = 0
     if state.doubtful:
-        unready_reason, wait_s = unready(state, prompt + output, now)
+        unready_reason, wait_s = unready(state, prompt, output, now)
         if unready_reason:
             reason = unready_reason
             ready_ms = int(wait_s * 1000)

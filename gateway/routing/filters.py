@@ -54,7 +54,7 @@ def _size(features: Features, state: BackendState) -> str:
     return ""
 
 
-def unready(state: BackendState, tokens: int, now: float) -> tuple[str, float]:
+def unready(state: BackendState, prompt: int, output: int, now: float) -> tuple[str, float]:
     """Why a backend that could carry a request of so many tokens should not get it now, and for how many seconds that holds (0 = not
     known): rate_limited, parallel or a name of SOFT_HEALTH, or ""."""
     health = state.health
@@ -68,7 +68,7 @@ def unready(state: BackendState, tokens: int, now: float) -> tuple[str, float]:
         return reason, health.ready_at(now) - now
     if state.stalled(now):
         return "stalled", 0.0
-    wait_s = state.headroom.wait_s(now, tokens) if state.headroom.limited else 0.0
+    wait_s = state.headroom.wait_s(now, prompt, output) if state.headroom.limited else 0.0
     return ("headroom", wait_s) if wait_s > 0.0 else ("", 0.0)
 
 

@@ -74,6 +74,13 @@ class Router:
             return Choice(plan, decision)
         return Choice(plan, decision, refusal(features, states, decision.candidates))
 
+    def share(self, workers: int) -> None:
+        """So many workers live, this one included: each has its part of a vendor's rate limits."""
+        if workers != self._workers:
+            self._workers = workers
+            for state in self._states.values():
+                state.share(workers)
+
     def state(self, backend: Backend) -> BackendState:
         """The state behind a plan's entry; `state(b).started(now, features)` opens an attempt."""
         state = self._states.get(backend.name)
@@ -125,7 +132,7 @@ class Router:
         for name, s in self._states.items():
             if name not in known:
                 continue
-            reason, wait_s = unready(s, 0, now)
+            reason, wait_s = unready(s, 0, 0, now)
             load = (s.outstanding, s.in_flight)
             views.append(
                 BackendView(

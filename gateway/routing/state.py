@@ -15,6 +15,7 @@ from gateway.routing.predict import CENSOR_MOST, Line, Predictor, predicted95_us
 from gateway.routing.prefixes import Prefixes
 from gateway.settings import Routing
 from providers.errors import ProviderError
+from providers.limit_headers import Limits
 
 MIN_PACE_TOKENS = 4  # a shorter answer says nothing about the time per token
 CONTENDED = 0.8  # of its parallel requests
@@ -66,21 +67,27 @@ class BackendState:
         self.last_token_at = float("-inf")  # the newest first token
         self._answers = self._failures = 0.0  # recent ones, decayed to the time they were counted
         self._counted_at = 0.0
-        self.limits: tuple[int | None, int | None] = (-1, -1)
+        self.headroom = Headroom(None, None)
+        self.limits: tuple[int | None, int | None, int] = (None, None, workers)
         self.update(backend)
 
     def update(self, backend: Backend) -> None:
         """The catalog was reloaded: a new price, limit or label; what was learnt stays."""
         self.backend = backend
-        if (backend.rpm, backend.tpm) != self.limits:
-            self.limits = (backend.rpm, backend.tpm)
-            self.headroom = Headroom(*(None if limit is None else limit / self.workers for limit in self.limits))
+        self.share(self.workers)
         self.kin = crc32(backend.vendor.encode()) & 0xFFFF  # whoever shares it may fail for the same reason
         self.price_id = "" if backend.price is None else backend.price.id
         self.rates: Rates | None = None  # None also when a long prompt has rates of its own: see pricing in choose.py
         price = backend.price
         if price is not None and not price.tiers:
             self.rates = (price.input, price.output, price.input if price.cache_read is None else price.cache_read, price.per_request)
+
+    def share(self, workers: int) -> None:
+        """So many workers live, this one included, which share the vendor's rate limits."""
+        limits = (self.backend.rpm, self.backend.tpm, workers)
+        if limits != self.limits:
+            self.limits, self.workers = limits, workers
+            self.headroom.resize(*(None if limit is None else limit / workers for limit in limits[:2]))
 
     def started(self, now: float, features: Features) -> Call:
         """An attempt is about to be sent. Exactly one of ended, failed and left must follow on the Call; a second one is harmless."""
@@ -158,12 +165,12 @@ class Call:
     """One attempt in flight, as the learner sees it. Times are those of its events; nothing here awaits or raises."""
 
     __slots__ = (
-        "_asked",
+        "_answer",
         "_fresh",
         "_open",
+        "_sent",
         "_state",
         "_team",
-        "_told",
         "_worth",
         "allowance_us",
         "began",
@@ -202,10 +209,13 @@ class Call:
         state.outstanding += self._fresh
         state.waiting[self] = None
         state.health.began(now, self)
-        self._asked = features.input_tokens
-        self._told = features.input_tokens + features.expected_output_tokens
-        state.headroom.requests.took(now, 1.0)
-        state.headroom.tokens.took(now, self._told)
+        self._answer = features.expected_output_tokens
+        state.headroom.took(now, features.input_tokens, self._answer)
+        self._sent = state.headroom.sent
+
+    def told(self, now: float, limits: Limits) -> None:
+        """What the headers of its answer, good or refused, say of the vendor's rate limits."""
+        self._state.headroom.told(now, limits, self._state.workers, self.began, self._sent)
 
     def first_token(self, now: float) -> None:
         """The first event that carries something: the commit point."""
@@ -227,7 +237,7 @@ class Call:
         state = self._state
         state.health.succeeded(self, self.began)
         state.attempted(now, failed=False)
-        state.headroom.tokens.took(now, self._asked + output_tokens - self._told)
+        state.headroom.came(now, output_tokens - self._answer)
         if not self.stream:
             state.predictor.observe_whole(now, now - self.began, output_tokens, (self.tokens, self.load))
         elif self.first_at is not None and output_tokens >= MIN_PACE_TOKENS:
@@ -239,6 +249,8 @@ class Call:
             return
         if not error.answered:
             self._learn_from_wait(now)
+        if error.limits is not None:
+            self.told(now, error.limits)
         self._state.health.failed(now, error, self, self.began)
         if error.unhealthy:
             self._state.attempted(now, failed=True)

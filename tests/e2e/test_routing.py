@@ -14,7 +14,7 @@ import pytest
 from gateway.routing.choose import differences
 from gateway.routing.decision import Decision, decode, explain
 from tests.e2e.harness import FLAT, Gateway, backend, route, running
-from tests.fakes.upstream import FakeUpstream, chat_chunks, hang, head, sse_reply
+from tests.fakes.upstream import FakeUpstream, chat_chunks, hang, head, json_reply, sse_reply
 from tests.fixtures.waiting import until_true
 
 SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\n"
@@ -39,11 +39,13 @@ def dear() -> Iterator[FakeUpstream]:
 def gateway(cheap: FakeUpstream, dear: FakeUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     config = SETTINGS + "".join(
         backend(f"{name}-{kind}", url.url, price=price, more=QUICK)
-        for name in ("late", "poor", "brown")
+        for name in ("late", "poor", "brown", "told", "again")
         for kind, url, price in (("cheap", cheap, FLAT if name == "poor" else CHEAP), ("dear", dear, DEAR))
     )
     config += route("hedged", "late-cheap", "late-dear", more="ttft_ms = 3000")
     config += route("poor", "poor-cheap", "poor-dear", more="ttft_ms = 1000")
+    config += route("told", "told-cheap", "told-dear", more="ttft_ms = 86000000")
+    config += route("again", "again-cheap", "again-dear", more="ttft_ms = 86000000")
     config += route("brown", "brown-cheap", "brown-dear", more="ttft_ms = 2000")
     with running(tmp_path_factory.mktemp("gateway"), config) as made:
         made.key("alpha")
@@ -117,6 +119,27 @@ def test_a_hedge_that_cannot_be_reserved_is_not_sent(gateway: Gateway, cheap: Fa
     status, raw, headers = ask(gateway, "poor", "poor")
     assert status == 200 and b"slow" in raw and headers["x-tollway-backend"] == "poor-cheap"
     assert dear.requests == []
+
+
+def test_a_backend_whose_headers_leave_nothing_gets_nothing_more(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    chunks = chat_chunks(["fine"], usage=(9, 1))
+    cheap.play(sse_reply(chunks, headers={"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "59s"}))
+    dear.play(sse_reply(chunks))
+    assert ask(gateway, "told")[2]["x-tollway-backend"] == "told-cheap"
+    for _ in range(3):
+        status, _, headers = ask(gateway, "told")
+        assert (status, headers["x-tollway-backend"]) == (200, "told-dear")
+    assert len(cheap.requests) == 1
+    assert [(c.backend, c.reason) for c in recorded(gateway, headers).candidates] == [("told-cheap", "headroom"), ("told-dear", "")]
+
+
+def test_it_is_asked_again_once_its_limit_is_whole(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    usual = sse_reply(chat_chunks(["fine"], usage=(9, 1)))
+    refusal = json_reply({"error": {"message": "slow down"}}, 429, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "2"})
+    cheap.play(refusal, usual)
+    dear.play(usual)
+    assert ask(gateway, "again")[2]["x-tollway-backend"] == "again-dear"
+    until_true(lambda: ask(gateway, "again")[2]["x-tollway-backend"] == "again-cheap", "its two seconds are over")
 
 
 class Traffic:

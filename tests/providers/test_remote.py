@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from providers import errors
+from providers import errors, limit_headers
 from providers.dialects import DIALECTS
 from providers.http import Upstream
 from providers.remote import RemoteProvider
@@ -269,3 +269,22 @@ async def test_check(upstream: Upstream) -> None:
         assert (fake.requests[0].method, fake.requests[0].target) == ("GET", "/v1/models")
         await provider.close()
     assert "refused" in (await RemoteProvider(VENDORS["vllm"], refused_url(), "", upstream).check() or "")
+
+
+LIMITS = {"x-ratelimit-remaining-requests": "7", "X-RateLimit-Reset-Requests": "30s"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_is_left_of_a_rate_limit_comes_with_the_first_frame(upstream: Upstream, stream: bool) -> None:
+    reply = sse_reply(chat_chunks(WORDS), headers=LIMITS) if stream else json_reply(chat_answer(), headers=LIMITS)
+    async with FakeUpstream(reply) as fake:
+        frames = [frame async for frame in remote(fake, upstream).call(ask(stream), TARGET, QUICK)]
+    told = [frame.limits for frame in frames if frame.limits is not None]
+    assert told == [limit_headers.Limits(requests=(7.0, 30.0))]
+
+
+async def test_what_is_left_of_a_rate_limit_comes_with_a_refusal(upstream: Upstream) -> None:
+    async with FakeUpstream(json_reply({"error": {"message": "slow down"}}, 429, LIMITS)) as fake:
+        with pytest.raises(errors.RateLimited) as refused:
+            _ = [frame async for frame in remote(fake, upstream).call(ask(), TARGET, QUICK)]
+    assert refused.value.limits == limit_headers.Limits(requests=(7.0, 30.0))

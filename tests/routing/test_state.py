@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from gateway.routing.features import Features
+from gateway.routing.filters import unready
 from gateway.routing.state import BackendState
-from providers.errors import ServerFailed, TimedOut, Unreachable
+from providers.errors import RateLimited, ServerFailed, TimedOut, Unreachable
+from providers.limit_headers import Limits
 
 Make = Callable[..., BackendState]
 MakeFeatures = Callable[..., Features]
@@ -96,3 +98,31 @@ def test_reload_keeps_what_was_learnt(state: Make, features: MakeFeatures) -> No
     call.first_token(0.5)
     s.update(state(price=None).backend)
     assert (s.rates, s.price_id, s.in_flight, len(s.predictor.ttft.window.samples)) == (None, "", 1, 1)
+
+
+def test_what_an_answer_tells_of_limits_binds_good_or_refused(state: Make, features: MakeFeatures) -> None:
+    s = BackendState(state().backend, workers=2)
+    call = s.started(0.0, features(input_tokens=100, expected_output_tokens=10))
+    call.told(1.0, Limits(requests=(8.0, 30.0), tokens=(10_000.0, 30.0)))
+    assert unready(s, 100, 10, 1.0) == ("", 0.0)
+    reason, wait_s = unready(s, 5000, 10, 1.0)
+    assert reason == "headroom" and wait_s == pytest.approx(30.0), "half of what is left is ours"
+    refused = RateLimited("slow down", answered=True, retry_after_s=1.0)
+    refused.limits = Limits(requests=(0.0, 20.0))
+    s.started(2.0, features()).failed(3.0, refused)
+    assert unready(s, 100, 10, 3.5)[0] == "rate_limited"
+    reason, wait_s = unready(s, 100, 10, 4.5)
+    assert reason == "headroom" and wait_s == pytest.approx(18.5)
+    assert unready(s, 100, 10, 23.5)[0] == ""
+
+
+def test_limits_are_shared_by_the_workers_that_live(state: Make) -> None:
+    s = state(rpm=240)
+    assert [unready(s, 1, 1, 0.0)[0] for _ in range(1)] == [""]
+    for _ in range(15):
+        s.headroom.took(0.0, 1, 1)
+    assert unready(s, 1, 1, 0.0)[0] == "", "60 at once"
+    s.share(4)
+    for _ in range(15):
+        s.headroom.took(0.0, 1, 1)
+    assert unready(s, 1, 1, 0.0)[0] == "headroom", "a quarter of it"
