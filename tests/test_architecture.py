@@ -41,6 +41,7 @@ WITHOUT_TEST = {
     "gateway/limiter.py": ("e2e/test_limits.py", "joins a request to the counts; what it says is what a client reads"),
     "gateway/parts.py": ("e2e/test_serve.py", "references, and the readiness that a server tells"),
     "gateway/pipeline.py": ("e2e/test_chat.py", "the order of the steps, from request to ledger row"),
+    "gateway/settings_text.py": ("test_settings.py", "half of settings.load, which is what is used and tested"),
     "local_engine/__main__.py": ("local_engine/test_offline.py", "hands over to server, offline use and fetch"),
     "local_engine/errors.py": ("local_engine/test_wire.py", "declarations, sent over the wire and back"),
     "local_engine/layers/attention.py": ("local_engine/test_engine.py", "tensors, equal to those of transformers"),
