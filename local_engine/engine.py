@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -17,20 +17,27 @@ from local_engine.kv_cache import KvPool
 from local_engine.loader import Model
 from local_engine.model_runner import ModelRunner
 from local_engine.models.llama import Llama
-from local_engine.sampling import sample
+from local_engine.sampling import Pick, State, sample
 from local_engine.scheduler import Scheduler, Work
 from local_engine.sequence import Sequence
-from local_engine.wire import MAX_STOP_STRINGS, Params, Stats
+from local_engine.wire import MAX_CHOICES, MAX_LOGPROBS, MAX_STOP_STRINGS, Params, Stats
+
+if TYPE_CHECKING:
+    from local_engine.grammar import Matcher
 
 MAX_SEED = 2**64
 
 
 class Output(NamedTuple):
-    """One new token. `reason` is set on the last one: stop (end-of-sequence token) | length."""
+    """One new token. `reason` is set on the last one: stop (end-of-sequence token, or a grammar at its end) | length | failed."""
 
     id: int
-    token: int
+    pick: Pick
     reason: str | None
+
+    @property
+    def token(self) -> int:
+        return self.pick.token
 
 
 class Engine:
@@ -47,15 +54,16 @@ class Engine:
         self._steps = self._prompt_tokens = self._output_tokens = 0
         self._step_ms = 0.0
 
-    def add(self, key: int, prompt: list[int], params: Params, salt: str = "") -> None:
-        """Queue a request; `key` is the caller's, unique among open ones. Raises BadRequest, ContextExceeded, Unavailable (queue full)."""
+    def add(self, key: int, prompt: list[int], params: Params, salt: str = "", matcher: Matcher | None = None) -> None:
+        """Queue a request; `key` is the caller's, unique among open ones; matcher: of its grammar. Raises BadRequest, ContextExceeded,
+        Unavailable (queue full)."""
         check_params(params, self.vocab)
         limit = limit_tokens(len(prompt), params, self.context_tokens)
         if not all(0 <= token < self.vocab for token in prompt):
             raise BadRequest(f"token ids must be in [0, {self.vocab})", param="prompt")
         if len(self._sequences) >= self.config.max_sequences + self.config.max_waiting:
             raise Unavailable(f"{len(self._sequences)} requests are open already", retry_after_s=self.config.retry_after_s)
-        self._sequences[key] = sequence = Sequence(key, prompt, params, limit, salt)
+        self._sequences[key] = sequence = Sequence(key, prompt, params, limit, salt, State(params, matcher))
         self.scheduler.add(sequence)
 
     def abort(self, key: int) -> None:
@@ -71,8 +79,8 @@ class Engine:
         if not work:
             return []
         logits = self.runner.run(work)
-        tokens = sample(logits, [w.sequence for w in work if w.samples], self.eos_ids)
-        outputs = self._emit(work, tokens)
+        picks = sample(logits, [w.sequence for w in work if w.samples], self.eos_ids)
+        outputs = self._emit(work, picks)
         self._step_ms = (time.monotonic() - started) * 1000
         return outputs
 
@@ -96,25 +104,31 @@ class Engine:
             preemptions=self.scheduler.preemptions,
         )
 
-    def _emit(self, work: list[Work], tokens: list[int]) -> list[Output]:
+    def _emit(self, work: list[Work], picks: list[Pick]) -> list[Output]:
         outputs: list[Output] = []
-        fresh = iter(tokens)
+        fresh = iter(picks)
         for sequence, count, samples in work:
             self._prompt_tokens += count if sequence.computed < sequence.prompt_tokens else 0
             sequence.computed += count
             if not samples:
                 continue
-            token = next(fresh)
-            sequence.tokens.append(token)
-            reason = self._reason(sequence, token)
+            pick = next(fresh)
+            sequence.tokens.append(pick.token)
+            reason = self._reason(sequence, pick.token)
             if reason is not None:
                 self.abort(sequence.id)
-            outputs.append(Output(sequence.id, token, reason))
+            outputs.append(Output(sequence.id, pick, reason))
         self._steps += 1
-        self._output_tokens += len(tokens)
+        self._output_tokens += len(picks)
         return outputs
 
     def _reason(self, sequence: Sequence, token: int) -> str | None:
+        matcher = sequence.sampling.matcher
+        if matcher is not None:
+            if token in self.eos_ids:
+                return "stop"
+            if not matcher.take(token):
+                return "failed" if matcher.error else "stop"
         if token in self.eos_ids and not sequence.params.ignore_eos and sequence.generated > sequence.params.min_tokens:
             return "stop"
         return "length" if sequence.generated >= sequence.limit else None
@@ -125,6 +139,8 @@ def limit_tokens(prompt_tokens: int, params: Params, context_tokens: int) -> int
     if prompt_tokens < 1:
         raise BadRequest("the prompt is empty", param="prompt")
     wanted = params.max_tokens
+    if params.clamp and wanted is not None and prompt_tokens < context_tokens:
+        wanted = min(wanted, context_tokens - prompt_tokens)
     if prompt_tokens + (1 if wanted is None else wanted) > context_tokens:
         asked = "at least 1 more" if wanted is None else f"max_tokens {wanted}"
         raise ContextExceeded(
@@ -142,6 +158,8 @@ RANGES = {
     "min_tokens": (0, 1_000_000),
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
+    "repetition_penalty": (0.01, 10.0),
+    "n": (1, MAX_CHOICES),
 }
 
 
@@ -153,6 +171,8 @@ def check_params(params: Params, vocab: int) -> None:
             raise BadRequest(f"{name} must be from {low} to {high}, not {value}", param=name)
     if params.max_tokens is not None and params.max_tokens < 1:
         raise BadRequest(f"max_tokens must be at least 1, not {params.max_tokens}", param="max_tokens")
+    if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
+        raise BadRequest(f"logprobs must be from 0 to {MAX_LOGPROBS}, not {params.logprobs}", param="top_logprobs")
     if params.seed is not None and not -MAX_SEED < params.seed < MAX_SEED:
         raise BadRequest("seed must fit in 64 bits", param="seed")
     if len(params.stop) > MAX_STOP_STRINGS or "" in params.stop:

@@ -42,11 +42,11 @@ class Offline:
                 if more:
                     self.engine.add(index, self.tokenizer.encode(prompt), params)
                     open_[index] = (TextStream(self.tokenizer.detokenizer(), params.stop, params.min_tokens), [], [])
-            for index, token, reason in self.engine.step():
+            for index, pick, reason in self.engine.step():
                 stream, texts, ids = open_[index]
-                text, stopped = stream.push(token, last=reason is not None)
+                text, stopped = stream.push(pick.token, last=reason is not None)
                 texts.append(text)
-                ids.append(token)
+                ids.append(pick.token)
                 if stopped or reason is not None:
                     self.engine.abort(index)
                     del open_[index]

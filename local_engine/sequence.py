@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
+from local_engine.sampling import State
 from local_engine.wire import Params
 
 
 class Sequence:
     """tokens = prompt + generated. `computed` of them have keys and values; the rest is pending (1 = decode, more = prefill)."""
 
-    __slots__ = ("computed", "draws", "id", "limit", "params", "prompt_tokens", "salt", "tokens")
+    __slots__ = ("computed", "id", "limit", "params", "prompt_tokens", "salt", "sampling", "tokens")
 
-    def __init__(self, key: int, prompt: list[int], params: Params, limit: int, salt: str = "") -> None:
+    def __init__(self, key: int, prompt: list[int], params: Params, limit: int, salt: str = "", sampling: State | None = None) -> None:
         self.id = key
         self.tokens = list(prompt)
         self.prompt_tokens = len(prompt)
@@ -20,7 +19,7 @@ class Sequence:
         self.limit = limit  # most tokens to generate
         self.salt = salt
         self.computed = 0
-        self.draws = random.Random(params.seed)  # one number a token: the same text for a seed, whoever shares the batch
+        self.sampling = sampling or State(params)
 
     @property
     def pending(self) -> int:

@@ -27,5 +27,9 @@ class Tokenizer:
         """All of it at once, special tokens left out: what the pieces of a stream add up to."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)
 
+    def to_json(self) -> str:
+        """The tokenizer as its file would be."""
+        return self._tokenizer.to_str()
+
     def detokenizer(self) -> Detokenizer:
         return self._bytes.detokenizer() if self._bytes is not None else WindowDetokenizer(self.decode)

@@ -17,11 +17,26 @@ from local_engine.errors import EngineError
 VERSION = 1
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_STOP_STRINGS = 16
+MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+MAX_GRAMMAR_BYTES = 256 * 1024
 LENGTH = struct.Struct(">I")
 
 
+class Grammar(Struct, frozen=True):
+    """What the answer must be. kind: json_schema, regex or lark, whose text `source` is. param: the client's field, for errors."""
+
+    kind: str
+    source: str
+    param: str = "response_format"
+
+
 class Params(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How to continue one prompt. temperature 0 = the likeliest token; top_k 0, top_p 1 = no cut; max_tokens None = up to the context."""
+    """How to continue one prompt. temperature 0 = the likeliest token; top_k 0, top_p 1 = no cut; max_tokens None = up to the context.
+
+    logprobs: tell each token's log probability and those of so many likeliest. n: answers, each a choice of its own. clamp: a max_tokens
+    that does not fit the context is lowered, not refused. repetition_penalty counts the prompt too, the others the answer alone.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -34,7 +49,12 @@ class Params(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_eos: bool = False
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = {}
+    logprobs: int | None = None
+    n: int = 1
+    clamp: bool = False
+    grammar: Grammar | None = None
 
 
 class Hello(Struct, frozen=True, tag="hello"):
