@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, organisations, teams
 from gateway.errors import InvalidKey, NotReady
+from gateway.labels import Labels, stored
 from gateway.settings import ConfigError, Settings
 
 SCOPES = ("inference", "admin")
@@ -52,7 +53,10 @@ log = structlog.get_logger("tollway.auth")
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who asks. models: names the key may use (routes or upstream), None = all. salt: the tenant's, for prefix caches."""
+    """Who asks. models: names the key may use (routes or upstream), None = all. salt: the tenant's, for prefix caches.
+
+    labels: its team's and its own, which every backend of its requests must carry.
+    """
 
     org_id: int
     team_id: int
@@ -63,6 +67,7 @@ class Principal(Struct, frozen=True, kw_only=True):
     models: frozenset[str] | None = None
     salt: str = ""
     tag: str = ""
+    labels: Labels = ()
     key_public: str = ""
     expires_at_us: int | None = None
 
@@ -100,6 +105,8 @@ def live_keys() -> Select[Any]:
             api_keys.c.scopes,
             api_keys.c.models,
             api_keys.c.tag,
+            api_keys.c.labels,
+            teams.c.labels.label("team_labels"),
             api_keys.c.public,
             teams.c.salt,
             api_keys.c.expires_at_us,
@@ -122,6 +129,7 @@ def principal_from(row: Row[Any]) -> tuple[bytes, Principal]:
         models=None if row.models is None else frozenset(msgspec.json.decode(row.models, type=list[str])),
         salt=row.salt,
         tag=row.tag,
+        labels=stored(row.team_labels, row.labels),
         key_public=row.public,
         expires_at_us=row.expires_at_us,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import delete, insert
@@ -16,6 +19,9 @@ BATCH = 500
 MICROSECONDS_A_DAY = 86_400_000_000
 
 
+Waiting = tuple[UUID, int, int, Decision]
+
+
 class DecisionLog:
     """One per worker. `lost` counts records that found the queue full or the database away."""
 
@@ -23,7 +29,7 @@ class DecisionLog:
         self.engine = engine
         self.queue = queue
         self.keep_us = keep_days * MICROSECONDS_A_DAY
-        self.waiting: list[tuple[UUID, int, int, Decision]] = []
+        self.waiting: list[Waiting] = []
         self.lost = 0
 
     def put(self, x: Exchange) -> None:
@@ -38,10 +44,7 @@ class DecisionLog:
         """Write what waits. A failed batch is counted and dropped: a decision explains, it does not account."""
         while self.waiting:
             batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
-            rows = [
-                {"request_id": request, "made_at_us": at, "team_id": team, "record": encode(decision)}
-                for request, at, team, decision in batch
-            ]
+            rows = await asyncio.to_thread(_rows, batch)
             try:
                 async with self.engine.begin() as connection:
                     await connection.execute(insert(decisions), rows)
@@ -54,3 +57,8 @@ class DecisionLog:
         async with self.engine.begin() as connection:
             gone = await connection.execute(delete(decisions).where(decisions.c.made_at_us < now_us - self.keep_us))
         return gone.rowcount
+
+
+def _rows(batch: Sequence[Waiting]) -> list[dict[str, Any]]:
+    """Long records are deflated, which takes longer than the event loop should wait for a batch of them."""
+    return [{"request_id": request, "made_at_us": at, "team_id": team, "record": encode(decision)} for request, at, team, decision in batch]

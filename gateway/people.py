@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,9 @@ from gateway.auth import SCOPES, mint
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import api_keys, budget_thresholds, budget_windows, budgets, catalog_version, organisations, rollups, teams
 from gateway.errors import InvalidRequest, NotFound
-from gateway.money.windows import PERIODS, bounds, read_instant, zone
+from gateway.instants import future_us
+from gateway.labels import checked, mapping
+from gateway.money.windows import PERIODS, bounds, zone
 
 DEFAULT_ORG = "default"
 ALERTS = (80, 100)  # percents of a new budget whose crossing is told
@@ -30,19 +32,21 @@ MODEL_MAX = 200  # characters of a route's or model's name
 MODELS_MAX = 1000  # names in one key's allow-list
 LISTED_MAX = 100_000  # rows of one listing
 LIMIT_MAX = 1_000_000_000 * 10**9  # nano-USD: a thousand million dollars, far inside 64 bits
-MICROSECONDS = {"h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Team(Struct, frozen=True, kw_only=True):
+    """labels: what the backend of each of its requests must carry."""
+
     id: int
     name: str
     org: str
+    labels: dict[str, str]
     created_at_us: int
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """A key without its secret. models: None = all."""
+    """A key without its secret. models: None = all. labels: its own, beside its team's."""
 
     id: int
     public: str
@@ -51,13 +55,14 @@ class Key(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
     models: tuple[str, ...] | None
     tag: str
+    labels: dict[str, str]
     created_at_us: int
     expires_at_us: int | None
     revoked_at_us: int | None
 
 
 class NewKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a key is asked to be. expires: see `instant_us`."""
+    """What a key is asked to be. expires: see `instants.instant_us`."""
 
     team: str
     name: str = ""
@@ -65,6 +70,7 @@ class NewKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: tuple[str, ...] | None = None
     expires: str | None = None
     tag: str = ""
+    labels: dict[str, str] = {}
 
 
 class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,8 +120,9 @@ class Budget(Struct, frozen=True, kw_only=True):
 
 
 # ---- teams -------------------------------------------------------------------------------------------------------------------------
-async def add_team(engine: AsyncEngine, name: str, org: str = DEFAULT_ORG) -> Team:
+async def add_team(engine: AsyncEngine, name: str, org: str = DEFAULT_ORG, labels: Mapping[str, str] | None = None) -> Team:
     """A new team; its organisation is made with the first one."""
+    asked = checked(labels or {}, "labels")
     _check_name("team", name)
     _check_name("organisation", org)
     async with changing(engine) as (connection, now_us):
@@ -127,22 +134,31 @@ async def add_team(engine: AsyncEngine, name: str, org: str = DEFAULT_ORG) -> Te
         if org_id is None:
             made = insert(organisations).values(name=org, created_at_us=now_us).returning(organisations.c.id)
             org_id = (await connection.execute(made)).scalar_one()
-        statement = insert(teams).values(org_id=org_id, name=name, salt=secrets.token_hex(16), created_at_us=now_us).returning(teams.c.id)
-        team_id = (await connection.execute(statement)).scalar_one()
-    return Team(id=team_id, name=name, org=org, created_at_us=now_us)
+        statement = insert(teams).values(org_id=org_id, name=name, salt=secrets.token_hex(16), labels=asked, created_at_us=now_us)
+        team_id = (await connection.execute(statement.returning(teams.c.id))).scalar_one()
+    return Team(id=team_id, name=name, org=org, labels=mapping(asked, "labels"), created_at_us=now_us)
+
+
+async def label_team(engine: AsyncEngine, name: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """Other labels for a team, none = no longer any; every worker asks for them within about two seconds."""
+    asked = checked(labels, "labels")
+    async with changing(engine) as (connection, _):
+        await connection.execute(update(teams).where(teams.c.id == await _team_id(connection, name)).values(labels=asked))
+    return mapping(asked, "labels")
 
 
 async def list_teams(engine: AsyncEngine) -> list[Team]:
     """Live teams by name."""
     statement = (
-        select(teams.c.id, teams.c.name, organisations.c.name.label("org"), teams.c.created_at_us)
+        select(teams.c.id, teams.c.name, organisations.c.name.label("org"), teams.c.labels, teams.c.created_at_us)
         .join(organisations, organisations.c.id == teams.c.org_id)
         .where(teams.c.deleted_at_us.is_(None))
         .order_by(teams.c.name)
         .limit(LISTED_MAX)
     )
     async with reading(engine).connect() as connection:
-        return [Team(id=r.id, name=r.name, org=r.org, created_at_us=r.created_at_us) for r in await connection.execute(statement)]
+        rows = await connection.execute(statement)
+        return [Team(id=r.id, name=r.name, org=r.org, labels=mapping(r.labels, "labels"), created_at_us=r.created_at_us) for r in rows]
 
 
 async def delete_team(engine: AsyncEngine, name: str) -> None:
@@ -171,10 +187,11 @@ async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey) -> tuple[str,
         check_text(f"models[{position}]", name, MODEL_MAX)
     check_text("name", new.name, 200)
     check_text("tag", new.tag, 64)
+    labels = checked(new.labels, "labels")
     minted = mint(secret)
     async with changing(engine) as (connection, now_us):
         team_id = await _team_id(connection, new.team)
-        expires_at_us = None if new.expires is None else _future_us(new.expires, now_us, "expires", "a key")
+        expires_at_us = None if new.expires is None else future_us(new.expires, now_us, "expires", "a key")
         statement = insert(api_keys).values(
             team_id=team_id,
             public=minted.public,
@@ -183,6 +200,7 @@ async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey) -> tuple[str,
             scopes=" ".join(sorted(set(new.scopes))),
             models=None if new.models is None else msgspec.json.encode(new.models).decode(),
             tag=new.tag,
+            labels=labels,
             created_at_us=now_us,
             expires_at_us=expires_at_us,
         )
@@ -258,12 +276,12 @@ async def _set_alerts(connection: AsyncConnection, budget_id: int, percents: tup
 
 
 async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str) -> Budget:
-    """Another limit for a while; it ends by itself. until: see `instant_us`. An override that runs is replaced."""
+    """Another limit for a while; it ends by itself. until: see `instants.instant_us`. An override that runs is replaced."""
     if not 0 <= limit_nanousd <= LIMIT_MAX:
         raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
     check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
-        values = {"override_nanousd": limit_nanousd, "override_until_us": _future_us(until, now_us, "until", "an override")}
+        values = {"override_nanousd": limit_nanousd, "override_until_us": future_us(until, now_us, "until", "an override")}
         changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
         if (await connection.execute(changed)).rowcount == 0:
             raise _no_budget(budget_id)
@@ -337,7 +355,7 @@ def _no_budget(budget_id: int) -> NotFound:
 
 
 def _keys() -> Any:
-    names = ("id", "public", "name", "scopes", "models", "tag", "created_at_us", "expires_at_us", "revoked_at_us")
+    names = ("id", "public", "name", "scopes", "models", "tag", "labels", "created_at_us", "expires_at_us", "revoked_at_us")
     return select(*(api_keys.c[name] for name in names), teams.c.name.label("team")).join(teams, teams.c.id == api_keys.c.team_id)
 
 
@@ -350,33 +368,11 @@ def _key(row: Row[Any]) -> Key:
         scopes=tuple(row.scopes.split()),
         models=None if row.models is None else msgspec.json.decode(row.models, type=tuple[str, ...]),
         tag=row.tag,
+        labels=mapping(row.labels, "labels"),
         created_at_us=row.created_at_us,
         expires_at_us=row.expires_at_us,
         revoked_at_us=row.revoked_at_us,
     )
-
-
-def instant_us(text: str, now_us: int, field: str = "expires") -> int:
-    """An instant as microseconds: from now (12h, 30d, 8w), a date (its midnight, UTC), or an ISO instant. InvalidRequest names `field`."""
-    ahead = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
-    return date_us(text, field, "12h, 30d, 8w, ") if ahead is None else now_us + int(ahead[1]) * MICROSECONDS[ahead[2]]
-
-
-def date_us(text: str, field: str, besides: str = "") -> int:
-    """A date (its midnight, UTC) or an ISO instant as microseconds. besides: forms that the caller reads. InvalidRequest names `field`."""
-    try:
-        return read_instant(text)
-    except ValueError as error:
-        raise InvalidRequest(
-            f"{field}: '{text[:80]}' is no time: write {besides}2027-01-31 or 2027-01-31T12:00:00Z.", param=field
-        ) from error
-
-
-def _future_us(text: str, now_us: int, field: str, what: str) -> int:
-    at_us = instant_us(text, now_us, field)
-    if at_us <= now_us:
-        raise InvalidRequest(f"{field}: '{text}' is past: {what} ends in the future.", param=field)
-    return at_us
 
 
 def check_text(field: str, text: str, most: int) -> None:

@@ -29,6 +29,7 @@ from gateway.catalog import Catalog, Route
 from gateway.decision_log import DecisionLog
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound, OverBudget
 from gateway.exchange import Exchange
+from gateway.labels import HEADER, Labels, required
 from gateway.money.accounts import Accounts
 from gateway.money.limits import Limits
 from gateway.money.records import UsageRecord
@@ -110,7 +111,7 @@ class Pipeline:
             unknown=request.unknown,
             allowed=principal.models,
             budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
-            labels=route.labels,
+            labels=required(route.labels, principal.labels, headers.get(HEADER)),
             team=principal.team_id,
             prefix=_prefix(principal, request, route, self.catalog()),
             priority=priority(headers.get(b"x-tollway-priority")),
@@ -129,7 +130,7 @@ class Pipeline:
                 async for frame in frames:
                     yield frame
             return
-        name = key(x.request, x.principal.team_id, x.route.name, x.principal.models) if rules.read or rules.write else None
+        name = key(x.request, *_scope(x)) if rules.read or rules.write else None
         if name is None:
             source: AsyncGenerator[Frame, None] = self.attempts.run(x)
         elif not rules.read:
@@ -154,7 +155,7 @@ class Pipeline:
     async def _embedded(self, x: Exchange, rules: Policy) -> AsyncGenerator[Frame, None]:
         """Embeddings: what is known from the cache, the rest by one call, in the order of the inputs. Billed is what was called for."""
         whole = x.request
-        names = vectors.keys(whole, x.principal.team_id, x.route.name, x.principal.models)
+        names = vectors.keys(whole, *_scope(x))
         found = await self.store.get_many(names, rules.max_age_s) if rules.read else [None] * len(names)
         looked = vectors.lookup(names, found, vectors.one_model(x.route, x.catalog))
         if not looked.missing:
@@ -300,6 +301,11 @@ class Pipeline:
             ttft_ms=None if attempt is None or attempt.meter.first_at is None else round((attempt.meter.first_at - x.started) * 1000),
             duration_ms=round((now - x.started) * 1000),
         )
+
+
+def _scope(x: Exchange) -> tuple[int, str, frozenset[str] | None, Labels]:
+    """Whom a stored answer is for."""
+    return x.principal.team_id, x.route.name, x.principal.models, x.features.labels
 
 
 def may_use(principal: Principal, route: Route, catalog: Catalog) -> bool:

@@ -19,9 +19,10 @@ from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import price_book
 from gateway.errors import InvalidRequest, NotFound
+from gateway.instants import date_us, instant_us
 from gateway.money.book import API, Book, Dated
 from gateway.money.pricing import CLASSES, MILLION, read_price, usd
-from gateway.people import LISTED_MAX, MODEL_MAX, changing, check_text, date_us, instant_us
+from gateway.people import LISTED_MAX, MODEL_MAX, changing, check_text
 from gateway.settings import PriceSettings, Settings, TierSettings
 from gateway.snapshot import read_prices
 from providers.vendors import VENDORS
@@ -33,7 +34,7 @@ class NewPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """USD per million tokens as decimal strings; per_request in USD. None = billed as the dearer neighbour, never zero.
 
     batch_discount: the share that a vendor takes off its batches' tokens, "0.5". tiers: see TierSettings. starts: from when it holds,
-    also an instant that is past; see `people.instant_us`; None = now.
+    also an instant that is past; see `instants.instant_us`; None = now.
     """
 
     vendor: str

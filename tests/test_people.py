@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from gateway import people, rates
-from gateway.auth import digest_of
+from gateway.auth import digest_of, live_keys, principal_from
 from gateway.db.tables import api_keys, budget_windows, budgets, catalog_version, rollups
 from gateway.errors import GatewayError, InvalidRequest, NotFound
+from gateway.labels import Labels
 from gateway.people import NewBudget, NewKey
 from tests.conftest import Database
 
@@ -129,9 +130,35 @@ async def test_a_key_is_revoked_by_its_public_part_or_by_itself(database: Databa
     assert second.revoked_at_us is None
 
 
+async def test_labels_of_a_team_and_of_its_key_both_hold_for_the_key(database: Database) -> None:
+    engine = database.engine
+    team = await people.add_team(engine, "alpha", labels={"residency": "eu"})
+    _, key = await people.add_key(engine, SECRET, NewKey(team="alpha", labels={"retention": "none"}))
+    assert (team.labels, key.labels) == ({"residency": "eu"}, {"retention": "none"})
+    assert [one.labels for one in await people.list_teams(engine)] == [team.labels]
+
+    async def held() -> Labels:
+        async with engine.connect() as connection:
+            return principal_from((await connection.execute(live_keys())).one())[1].labels
+
+    assert await held() == (("residency", "eu"), ("retention", "none"))
+    before = await version(database)
+    assert await people.label_team(engine, "alpha", {"residency": "us"}) == {"residency": "us"}
+    assert await version(database) == before + 1 and await held() == (("residency", "us"), ("retention", "none"))
+    await people.label_team(engine, "alpha", {})
+    assert await held() == (("retention", "none"),)
+    with pytest.raises(InvalidRequest, match=r"^labels: ") as told:
+        await people.label_team(engine, "alpha", {"residency": "e u"})
+    assert told.value.param == "labels"
+    with pytest.raises(NotFound, match="There is no team 'beta'"):
+        await people.label_team(engine, "beta", {})
+
+
 @pytest.mark.parametrize(
     ("wrong", "param"),
     [
+        ({"labels": {"": "eu"}}, "labels"),
+        ({"labels": {"residency": "eu,x=y"}}, "labels"),
         ({"scopes": ("root",)}, "scopes"),
         ({"scopes": ()}, "scopes"),
         ({"models": ()}, "models"),
@@ -151,34 +178,6 @@ async def test_a_key_that_cannot_be_meant_is_refused(database: Database, wrong: 
         await people.add_key(database.engine, SECRET, NewKey(team="alpha", **wrong))  # type: ignore[arg-type]
     assert told.value.param == param
     assert await people.list_keys(database.engine) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "at_us"),
-    [
-        ("12h", 12 * HOUR_US),
-        ("8w", 8 * 7 * 24 * HOUR_US),
-        ("1970-01-02", 24 * HOUR_US),
-        ("1970-01-01T01:00:00Z", HOUR_US),
-        ("1970-01-01T01:00:00+01:00", 0),
-    ],
-)
-def test_instants_are_read(text: str, at_us: int) -> None:
-    assert people.instant_us(text, 0) == at_us
-
-
-@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-23:59", "9999-12-31", "0001-01-01", "0001-01-01T00:00:00+23:59", "1899-12-31"])
-def test_an_instant_that_no_calendar_can_show_in_every_zone_is_refused_by_name(text: str) -> None:
-    """One such price, key or override made every later listing fail."""
-    with pytest.raises(InvalidRequest, match=r"^until: '.*' is no time: write 12h, 30d, 8w, ") as told:
-        people.instant_us(text, 0, "until")
-    assert told.value.param == "until"
-
-
-def test_a_date_is_not_a_stretch_of_time() -> None:
-    assert people.date_us("1970-01-02", "--since") == 24 * HOUR_US
-    with pytest.raises(InvalidRequest, match=r"^--since: '30d' is no time: write 2027-01-31 or "):
-        people.date_us("30d", "--since")
 
 
 @pytest.mark.parametrize("number", [0, -1, 1 << 63, 10**20])

@@ -32,8 +32,15 @@ from providers.dialects import DIALECTS
 
 
 class NewTeam(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """labels: what the backend of each of its requests must carry, such as {"residency": "eu"}."""
+
     name: str
     org: str = people.DEFAULT_ORG
+    labels: dict[str, str] = {}
+
+
+class TeamLabels(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    labels: dict[str, str]
 
 
 class MadeKey(Struct, frozen=True, kw_only=True):
@@ -175,13 +182,17 @@ def _teams(parts: Admins) -> list[BaseRouteHandler]:
 
     @post("/teams", summary="Make a team")
     async def add_team(data: Annotated[NewTeam, Body()]) -> people.Team:
-        return await people.add_team(parts.engine, data.name, data.org)
+        return await people.add_team(parts.engine, data.name, data.org, data.labels)
 
     @delete("/teams/{name:str}", summary="End a team and its keys")
     async def delete_team(name: FromPath[str]) -> None:
         await people.delete_team(parts.engine, name)
 
-    return [list_teams, add_team, delete_team]
+    @put("/teams/{name:str}/labels", summary="Set what the backend of each of a team's requests must carry; {} = nothing")
+    async def label_team(name: FromPath[str], data: Annotated[TeamLabels, Body()]) -> TeamLabels:
+        return TeamLabels(labels=await people.label_team(parts.engine, name, data.labels))
+
+    return [list_teams, add_team, delete_team, label_team]
 
 
 def _keys(parts: Admins) -> list[BaseRouteHandler]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from typing import Any, cast
 
 from litestar.types import HTTPScope, Receive, Scope, Send
@@ -19,6 +19,7 @@ from gateway.api.limits import Limits
 from gateway.auth import Keyring, Principal
 from gateway.errors import GatewayError
 from gateway.exchange import Exchange
+from gateway.labels import HEADER as LABELS
 from gateway.money.pricing import usd
 from gateway.pipeline import Pipeline
 from gateway.telemetry import Telemetry
@@ -70,7 +71,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = Reply(send, self.dialect)
         try:
-            headers: Headers = dict(cast(HTTPScope, scope)["headers"])
+            headers = read_headers(list(cast(HTTPScope, scope)["headers"]))
             principal, body = await self._received(cast(HTTPScope, scope), headers, receive)
             request = self.dialect.decode_request(body)
             if self.dialect.headers:
@@ -281,6 +282,14 @@ class Reply:
 
     def _body(self, error: GatewayError) -> bytes:
         return self.dialect.error_body(error.status, error.message, error.type, error.code, error.param)
+
+
+def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """By name; of a name that stands twice the last counts, but of labels all: none may be lost."""
+    found = dict(raw)
+    if LABELS in found:
+        found[LABELS] = b",".join([value for name, value in raw if name == LABELS])
+    return found
 
 
 def carried(headers: Headers, names: tuple[str, ...]) -> dict[str, str]:

@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from gateway.catalog import Route
+from gateway.labels import Labels, text_of
 from providers.types import Failed, Finished, Frame, ReasoningDelta, Request, StoredEvent, TextDelta, ToolCallDelta, Usage
 
-VERSION = b"1"  # raised with every change of the key, of an entry's shape or of the events' meaning
+VERSION = b"2"  # raised with every change of the key, of an entry's shape or of the events' meaning
 NOT_IN_KEY = frozenset({"model", "stream", "stream_options", "user"})  # the route stands for the model; the rest does not change the answer
 KEY_MOST_BYTES = 1024 * 1024  # a larger body is not hashed on the event loop, so not cached
 EVENT_BYTES = 64  # charged per event beside its text
@@ -72,20 +73,26 @@ def policy(request: Request, route: Route, cache_control: str | None) -> Policy:
     return Policy("no-cache" not in words and max_age_s != 0.0, True, max_age_s)
 
 
-def key(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None = None) -> bytes | None:
+def key(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None = None, labels: Labels = ()) -> bytes | None:
     """Names the answer to this request: every top-level field as it was written but for NOT_IN_KEY, the route, the surface's dialect and
-    the headers that it carries, the tenant, and the key's allow-list (a hit must not serve a model that its caller may not use). None:
-    too large to be cached.
+    the headers that it carries, the tenant, the key's allow-list (a hit must not serve a model that its caller may not use) and the labels
+    that a backend must carry. None: too large to be cached.
     """
     if request.size_bytes > KEY_MOST_BYTES:
         return None
-    return hashlib.blake2b(b"".join(scope_parts(request, tenant_id, route, allowed, NOT_IN_KEY)), digest_size=24).digest()
+    return hashlib.blake2b(b"".join(scope_parts(request, tenant_id, route, (allowed, labels), NOT_IN_KEY)), digest_size=24).digest()
 
 
-def scope_parts(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None, without: frozenset[str]) -> list[bytes]:
-    """What a key is made of: whose request it is, by which surface, and its fields but for `without`. No two requests make the same."""
+def scope_parts(
+    request: Request, tenant_id: int, route: str, binding: tuple[frozenset[str] | None, Labels], without: frozenset[str]
+) -> list[bytes]:
+    """What a key is made of: whose request it is, by which surface, and its fields but for `without`. No two requests make the same.
+
+    binding: what backends may answer it, by the key's allow-list (None = all) and by labels.
+    """
+    allowed, labels = binding
     scope = b"*" if allowed is None else msgspec.json.encode(sorted(allowed))
-    parts = [VERSION, str(tenant_id).encode(), request.dialect.encode(), route.encode(), scope]
+    parts = [VERSION, str(tenant_id).encode(), request.dialect.encode(), route.encode(), scope, text_of(labels).encode()]
     for name in sorted(request.fields.keys() - without):
         parts.append(name.encode())
         parts.append(bytes(request.fields[name]))

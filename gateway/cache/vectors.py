@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.cache.response import NOT_IN_KEY, Entry, StoredFrame, scope_parts
 from gateway.catalog import Catalog, Route
+from gateway.labels import Labels
 from gateway.money.records import AttemptEnd
 from providers.types import Event, Finished, Frame, Metered, Request, Started, Usage, Vector
 
@@ -27,9 +28,9 @@ class Lookup(Struct, frozen=True):
     missing: tuple[int, ...]
 
 
-def keys(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None) -> tuple[bytes, ...]:
+def keys(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None, labels: Labels = ()) -> tuple[bytes, ...]:
     """The name of each input's vector: the text as it was written, everything that changes the vector, and whose it is."""
-    common = hashlib.blake2b(b"".join(scope_parts(request, tenant_id, route, allowed, NOT_IN_INPUT_KEY)), digest_size=24).digest()
+    common = hashlib.blake2b(b"".join(scope_parts(request, tenant_id, route, (allowed, labels), NOT_IN_INPUT_KEY)), digest_size=24).digest()
     return tuple([hashlib.blake2b(common + bytes(raw), digest_size=24).digest() for raw in request.inputs])
 
 

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import auth, people
 from gateway.cli.database import instant, run, table
+from gateway.labels import mapping, text_of
 from gateway.settings import Settings
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a key may be used for."""
+
+    models: str = ""
+    "Routes or upstream models, separated by commas. Without it: everything."
+    labels: str = ""
+    "What the backend of each of its requests must carry, beside its team's labels: residency=eu,retention=none."
+
+
+ANY = Use()
 
 app = App(name="keys", help="API keys of teams.")
 
@@ -18,7 +34,7 @@ app = App(name="keys", help="API keys of teams.")
 def add(
     *,
     team: str,
-    models: str = "",
+    use: Annotated[Use, Parameter(name="*")] = ANY,
     expires: str = "",
     name: str = "",
     admin: Annotated[bool, Parameter(negative=())] = False,
@@ -30,8 +46,6 @@ def add(
     ----------
     team
         Whose key it is.
-    models
-        What it may use: routes or upstream models, separated by commas. Without it: everything.
     expires
         12h, 30d, 8w, 2027-01-31 or 2027-01-31T12:00:00Z. Without it: never.
     name
@@ -45,13 +59,13 @@ def add(
         team=team,
         name=name,
         scopes=("inference", "admin") if admin else ("inference",),
-        models=tuple(word.strip() for word in models.split(",")) if models else None,
+        models=tuple(word.strip() for word in use.models.split(",")) if use.models else None,
         expires=expires or None,
     )
 
     async def work(engine: AsyncEngine, chosen: Settings) -> tuple[str, people.Key]:
         secrets = await auth.ensure_secret(chosen, engine)
-        return await people.add_key(engine, secrets[0], new)
+        return await people.add_key(engine, secrets[0], replace(new, labels=mapping(use.labels, "labels")))
 
     text, key = run(work)
     if quiet:
@@ -84,7 +98,7 @@ def list_(*, team: str = "") -> None:
         Only this team's.
     """
     found = run(lambda engine, _: people.list_keys(engine, team or None))
-    head = ("key", "team", "name", "scopes", "models", "created", "expires", "revoked")
+    head = ("key", "team", "name", "scopes", "models", "labels", "created", "expires", "revoked")
     rows = [
         (
             key.public,
@@ -92,6 +106,7 @@ def list_(*, team: str = "") -> None:
             key.name or "-",
             " ".join(key.scopes),
             "all" if key.models is None else ",".join(key.models),
+            text_of(key.labels.items()) or "-",
             instant(key.created_at_us),
             instant(key.expires_at_us, "never"),
             instant(key.revoked_at_us),

@@ -16,11 +16,11 @@ from gateway.catalog_build import build
 from gateway.cli.database import fail, instant, run, table
 from gateway.db.session import open_session
 from gateway.errors import GatewayError
+from gateway.instants import MICROSECONDS, date_us
 from gateway.money import audit, corrections, rebuild, reprice, retention
 from gateway.money.book import Book
 from gateway.money.pricing import nanousd, usd
 from gateway.money.quarantine import Quarantine, SetAside, retry
-from gateway.people import MICROSECONDS, date_us
 from gateway.settings import Settings
 
 PRUNE_MIN_US = 30 * MICROSECONDS["d"]  # younger rows may still stand in a journal, which would bring them back

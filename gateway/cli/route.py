@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import msgspec
@@ -12,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway import prices
 from gateway.catalog import Route
 from gateway.cli.database import fail, run
+from gateway.labels import required
 from gateway.routing import choose, decision
 from gateway.routing.features import Features
 from gateway.routing.router import Router
@@ -22,14 +24,28 @@ from providers.dialects import DIALECTS
 DRAW = 0.5  # nothing is explored and ties are broken in the middle: the same question has the same answer
 
 
+@dataclass(frozen=True)
+class Goals:
+    """What a client would ask for by headers, instead of the route's own."""
+
+    ttft_ms: float | None = None
+    "As x-tollway-ttft-ms would."
+    tpot_ms: float | None = None
+    "As x-tollway-tpot-ms would."
+    deadline_ms: float | None = None
+    "As x-tollway-deadline-ms would."
+
+
+NONE = Goals()
+
+
 def route(
     prompt: str,
     *,
     route: Annotated[str, Parameter(name=["--route"])],
     max_tokens: int | None = None,
-    ttft_ms: float | None = None,
-    tpot_ms: float | None = None,
-    deadline_ms: float | None = None,
+    goals: Annotated[Goals, Parameter(name="*")] = NONE,
+    labels: str = "",
 ) -> None:
     """Where a request would go and why, by configuration, prices and priors. What a running gateway has learnt: GET /admin/backends.
 
@@ -41,12 +57,8 @@ def route(
         The route that the client would name as its model.
     max_tokens
         As the request would set it.
-    ttft_ms
-        Instead of the route's objective, as x-tollway-ttft-ms would.
-    tpot_ms
-        Likewise.
-    deadline_ms
-        Likewise.
+    labels
+        As x-tollway-labels would, beside the route's: residency=eu,retention=none.
     """
 
     async def work(engine: AsyncEngine, settings: Settings) -> str:
@@ -55,9 +67,8 @@ def route(
         if named is None:
             fail(f"there is no route '{route}'; there are: {', '.join(sorted(catalog.routes))}")
         router = Router(settings.routing, settings.server.workers)
-        features = _features(prompt, named, router, max_tokens)
-        goals = {"ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "deadline_ms": deadline_ms}
-        features = msgspec.structs.replace(features, **{name: goal for name, goal in goals.items() if goal is not None})
+        features = _features(prompt, named, router, max_tokens, labels)
+        features = msgspec.structs.replace(features, **{name: goal for name, goal in asdict(goals).items() if goal is not None})
         choice = router.plan(features, named, catalog, time.monotonic(), DRAW)
         told = decision.explain(choice.decision, choose.differences(choice.decision))
         return told if choice.refusal is None else f"{told}\nthe client would be told: {choice.refusal.message}"
@@ -65,7 +76,7 @@ def route(
     print(run(work))
 
 
-def _features(prompt: str, route: Route, router: Router, max_tokens: int | None) -> Features:
+def _features(prompt: str, route: Route, router: Router, max_tokens: int | None, labels: str) -> Features:
     """Of the request that an OpenAI client would send."""
     body = {"model": route.name, "messages": [{"role": "user", "content": prompt}], "stream": True, "max_tokens": max_tokens}
     request = DIALECTS["openai_chat"].decode_request(
@@ -82,7 +93,7 @@ def _features(prompt: str, route: Route, router: Router, max_tokens: int | None)
         max_tokens=request.max_tokens,
         stream=True,
         needs=request.needs,
-        labels=route.labels,
+        labels=required(route.labels, (), labels.encode() or None),
         ttft_ms=route.ttft_ms,
         tpot_ms=route.tpot_ms,
         deadline_ms=route.deadline_ms,

@@ -6,12 +6,13 @@ from cyclopts import App
 
 from gateway import people
 from gateway.cli.database import instant, run, table
+from gateway.labels import mapping, text_of
 
 app = App(name="teams", help="Teams: what a key belongs to and spend is accounted to.")
 
 
 @app.command
-def add(name: str, *, org: str = people.DEFAULT_ORG) -> None:
+def add(name: str, *, org: str = people.DEFAULT_ORG, labels: str = "") -> None:
     """Make a team.
 
     Parameters
@@ -20,8 +21,10 @@ def add(name: str, *, org: str = people.DEFAULT_ORG) -> None:
         Letters, digits, dots, dashes and underscores.
     org
         Its organisation, made with its first team.
+    labels
+        What the backend of each of its requests must carry: residency=eu,retention=none.
     """
-    team = run(lambda engine, _: people.add_team(engine, name, org))
+    team = run(lambda engine, _: people.add_team(engine, name, org, mapping(labels, "labels")))
     print(f"team {team.name} of {team.org}. Next: tollway keys add --team {team.name}")
 
 
@@ -29,7 +32,23 @@ def add(name: str, *, org: str = people.DEFAULT_ORG) -> None:
 def list_() -> None:
     """All teams."""
     found = run(lambda engine, _: people.list_teams(engine))
-    print(table(("team", "organisation", "created"), [(team.name, team.org, instant(team.created_at_us)) for team in found]))
+    rows = [(team.name, team.org, text_of(team.labels.items()) or "-", instant(team.created_at_us)) for team in found]
+    print(table(("team", "organisation", "labels", "created"), rows))
+
+
+@app.command
+def label(name: str, labels: str) -> None:
+    """Set what the backend of each of a team's requests must carry; every worker asks for it within about two seconds.
+
+    Parameters
+    ----------
+    name
+        The team.
+    labels
+        residency=eu,retention=none; or `none`: no longer any.
+    """
+    now = run(lambda engine, _: people.label_team(engine, name, {} if labels == "none" else mapping(labels, "labels")))
+    print(f"team {name}: " + (text_of(now.items()) or "no labels"))
 
 
 @app.command

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0007"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0008"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -87,6 +87,7 @@ teams = Table(
     Column("org_id", BigInteger, ForeignKey("organisations.id"), nullable=False),
     Column("name", Text, nullable=False, unique=True),
     Column("salt", Text, nullable=False),  # separates prefix caches of tenants
+    Column("labels", Text, nullable=False, server_default=""),  # name=value,… that a backend must carry
     Column("created_at_us", BigInteger, nullable=False),
     Column("deleted_at_us", BigInteger),
 )
@@ -102,6 +103,7 @@ api_keys = Table(
     Column("scopes", Text, nullable=False),  # space-separated: inference, admin
     Column("models", Text),  # JSON list of route or upstream names; NULL = all
     Column("tag", Text, nullable=False, server_default=""),
+    Column("labels", Text, nullable=False, server_default=""),  # beside its team's
     Column("created_at_us", BigInteger, nullable=False),
     Column("expires_at_us", BigInteger),
     Column("revoked_at_us", BigInteger),

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.catalog import Backend, Price
+from gateway.labels import text_of
 from gateway.routing import hedging
-from gateway.routing.decision import POLICY, Candidate, Decision
+from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
 from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
 from gateway.routing.predict import e2e95_us, predicted95_us
@@ -129,6 +130,8 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
         draw,
         tuple([assess(features, state, now) for state in states]),
     )
+    if features.labels:
+        decision.labels = text_of(features.labels)[:LABELS_MOST]
     decision.order, decision.explored, decision.propensity = rank(decision)
     return tuple([states[i].backend for i in decision.order]), decision
 

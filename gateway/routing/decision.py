@@ -6,6 +6,7 @@ Knows no prompt. Encoded in a batch off the request path (`encode`), at most 1.5
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import msgspec
@@ -40,6 +41,9 @@ class Candidate(Struct, array_like=True, gc=False):
     e2e95_us: int = 0
 
 
+PLAIN_MOST = 1024  # bytes of a record that is not deflated
+ZLIB = b"\x78"  # how a deflated one begins; an array never does
+LABELS_MOST = 256  # characters of labels in a record
 SENT = "sent"
 HEDGE_RESULTS = {
     SENT: "{backend} was asked beside it (ttft95 {ttft95_ms:.1f} ms)",
@@ -56,7 +60,7 @@ class Hedge(Struct, array_like=True, gc=False):
     after_us: int  # when it was late, from its admission
     waited_us: int  # when that was noticed
     result: str  # a name of HEDGE_RESULTS
-    backend: str = ""  # the second
+    second: int = -1  # index of the second among the candidates
     ttft95_us: int = 0  # predicted of the second, then
     won: int = 0  # 1 the first, 2 the second, 0 neither
 
@@ -82,6 +86,7 @@ class Decision(Struct, array_like=True, gc=False):
     explored: bool = False
     propensity: float = 1.0
     hedge: Hedge | None = None  # added while its attempts run
+    labels: str = ""  # that a backend must carry, name=value,…; cut at LABELS_MOST
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -89,12 +94,18 @@ _decoder = msgspec.msgpack.Decoder(Decision)
 
 
 def encode(decision: Decision) -> bytes:
-    """The bytes of the `decisions.record` column."""
-    return _encoder.encode(decision)
+    """The bytes of the `decisions.record` column: MessagePack, deflated where it is long (candidates are much alike)."""
+    plain = _encoder.encode(decision)
+    return plain if len(plain) <= PLAIN_MOST else zlib.compress(plain, 1)
 
 
 def decode(record: bytes) -> Decision:
     """Raises msgspec.MsgspecError for bytes that are no record."""
+    if record[:1] == ZLIB:
+        try:
+            record = zlib.decompress(record)
+        except zlib.error as error:
+            raise msgspec.DecodeError(str(error)) from None
     return _decoder.decode(record)
 
 
@@ -110,6 +121,8 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
         f"route {d.route}: {d.input_tokens} input tokens, {d.output_tokens} output tokens expected",
         f"objectives: {', '.join(goals) or 'none'}; predictions count when within {d.margin:g} of them",
     ]
+    if d.labels:
+        lines.append(f"labels asked for: {d.labels}")
     rank = {index: place for place, index in enumerate(d.order, 1)}
     for index in (*d.order, *(i for i in range(len(d.candidates)) if i not in rank)):
         lines.append(_line(d.candidates[index], d.input_tokens, rank.get(index)))
@@ -118,15 +131,15 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
     elif d.explored:
         lines.append(f"explored: the first has no fresh sample and this request has time (draw {d.draw:.6f} < {d.explore_share:g})")
     if d.hedge is not None:
-        lines.append(_hedge(d.hedge))
+        lines.append(_hedge(d.hedge, d.candidates[d.hedge.second].backend if d.hedge.second >= 0 else ""))
     lines.append(f"propensity {d.propensity:.4f}, draw {d.draw:.6f}, policy {d.policy}, catalog {d.catalog}")
     lines.append("recomputed: " + ("agrees" if not differences else "DIFFERS: " + "; ".join(differences)))
     return "\n".join(lines)
 
 
-def _hedge(h: Hedge) -> str:
-    told = HEDGE_RESULTS.get(h.result, h.result).format(backend=h.backend, ttft95_ms=h.ttft95_us / 1000)
-    winner = "" if h.result != SENT else ("; neither answered", "; the first answered first", f"; {h.backend} answered first")[h.won]
+def _hedge(h: Hedge, second: str) -> str:
+    told = HEDGE_RESULTS.get(h.result, h.result).format(backend=second, ttft95_ms=h.ttft95_us / 1000)
+    winner = "" if h.result != SENT else ("; neither answered", "; the first answered first", f"; {second} answered first")[h.won]
     return f"late after {h.after_us / 1000:.1f} ms, noticed after {h.waited_us / 1000:.1f} ms: {told}{winner}"
 
 

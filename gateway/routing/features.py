@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
+
+from gateway.labels import Labels
 
 RELAXED_DEADLINE_MS = 30_000.0  # without token objectives, a deadline this far away leaves room to explore
 
@@ -32,7 +32,7 @@ class Features(Struct, frozen=True, kw_only=True):
     asks: frozenset[str] = frozenset()  # parameters that not every model takes, set to something
     unknown: tuple[str, ...] = ()
     allowed: frozenset[str] | None = None
-    labels: Mapping[str, str] = {}
+    labels: Labels = ()
     budgeted: bool = False
     team: int = 0
     priority: int = 0  # -1 low: yields where a backend is contended, and is refused where nobody would be in time; 1 high: keeps its place

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotReady, RateLimited, UpstreamFailed
+from gateway.labels import text_of
 from gateway.routing.decision import Candidate
 from gateway.routing.features import Features
 from gateway.routing.state import BackendState
@@ -23,6 +24,7 @@ UNTIMED = ("probing", "stalled")  # nobody knows how long: asked after those tha
 SOFT = (*SOFT_HEALTH, *SIZE)
 MIN_RETRY_AFTER_S = 1.0
 BUSY_RETRY_AFTER_S = 1.0
+TOLD_BACKENDS = 16  # whose labels an error names
 
 
 def unfit(features: Features, state: BackendState) -> str:
@@ -31,7 +33,7 @@ def unfit(features: Features, state: BackendState) -> str:
     allowed = features.allowed
     if allowed is not None and backend.model not in allowed and features.route not in allowed:
         return "not_allowed"
-    if features.labels and any(backend.labels.get(name) != value for name, value in features.labels.items()):
+    if features.labels and any(backend.labels.get(name) != value for name, value in features.labels):
         return "labels"
     if features.unknown and backend.dialect != features.dialect:
         return "dialect"
@@ -116,8 +118,7 @@ def _static_refusal(features: Features, states: Sequence[BackendState], reason: 
     if reason == "not_allowed":
         return Forbidden(f"This key may not use route '{route}' nor any model behind it.", code="model_not_allowed", param="model")
     if reason == "labels":
-        wanted = ", ".join(f"{name}={value}" for name, value in sorted(features.labels.items()))
-        return InvalidRequest(f"No backend of route '{route}' carries the labels {wanted}.", code="no_backend_with_labels")
+        return _unlabelled(features, states)
     if reason == "dialect":
         names = ", ".join(features.unknown)
         return InvalidRequest(
@@ -138,6 +139,19 @@ def _static_refusal(features: Features, states: Sequence[BackendState], reason: 
     return NotReady(
         f"No backend of route '{route}' that could answer has a known price, and this key has a budget; the operator must set one.",
         code="price_unknown",
+    )
+
+
+def _unlabelled(features: Features, states: Sequence[BackendState]) -> GatewayError:
+    """Names the labels that no backend carries, else all of them: no backend carries them together; and what each backend has."""
+    carried = [s.backend.labels for s in states]
+    missing = [one for one in features.labels if all(labels.get(one[0]) != one[1] for labels in carried)]
+    what = f"carries the label {text_of(missing)}" if len(missing) == 1 else f"carries the labels {text_of(missing or features.labels)}"
+    have = "; ".join([f"{s.backend.name}: {text_of(sorted(s.backend.labels.items())) or 'none'}" for s in states[:TOLD_BACKENDS]])
+    more = "" if len(states) <= TOLD_BACKENDS else f"; and {len(states) - TOLD_BACKENDS} more"
+    together = "" if missing else " together"
+    return InvalidRequest(
+        f"No backend of route '{features.route}' {what}{together}. Its backends have {have}{more}.", code="no_backend_with_labels"
     )
 
 

@@ -119,7 +119,7 @@ class Router:
         for index, backend in zip(decision.order, choice.plan, strict=True):
             one = decision.candidates[index]
             if backend.name not in taken and not one.reason and one.ttft95_us <= left_ms * 1000.0:
-                hedge.result, hedge.backend, hedge.ttft95_us = SENT, backend.name, one.ttft95_us
+                hedge.result, hedge.second, hedge.ttft95_us = SENT, index, one.ttft95_us
                 return backend
         hedge.result = "nobody"
         self.hedges.give_back()

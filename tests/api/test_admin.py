@@ -35,6 +35,7 @@ CALLS = [
     ("GET", "/admin/teams"),
     ("POST", "/admin/teams"),
     ("DELETE", "/admin/teams/ops"),
+    ("PUT", "/admin/teams/ops/labels"),
     ("GET", "/admin/keys"),
     ("POST", "/admin/keys"),
     ("DELETE", "/admin/keys/AAAAAAAAAAAA"),
@@ -146,6 +147,11 @@ async def test_teams(ops: Admin, database: Database) -> None:
     assert [team["name"] for team in (await ops.call("GET", "/admin/teams"))[1]["data"]] == ["ops", "search"]
     again, body = await ops.call("POST", "/admin/teams", {"name": "search"})
     assert (again, body["error"]["code"], body["error"]["param"]) == (409, "already_exists", "name")
+    assert made["labels"] == {}
+    assert await ops.call("PUT", "/admin/teams/search/labels", {"labels": {"residency": "eu"}}) == (200, {"labels": {"residency": "eu"}})
+    assert (await ops.call("GET", "/admin/teams"))[1]["data"][1]["labels"] == {"residency": "eu"}
+    status, told = await ops.call("PUT", "/admin/teams/search/labels", {"labels": {"residency": "e u"}})
+    assert (status, told["error"]["param"]) == (400, "labels")
     assert (await ops.call("DELETE", "/admin/teams/search"))[0] == 204
     assert (await ops.call("DELETE", "/admin/teams/search"))[0] == 404
     assert [team.name for team in await people.list_teams(database.engine)] == ["ops"]

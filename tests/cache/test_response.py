@@ -87,7 +87,7 @@ def test_order_of_fields_does_not_matter(request_: MakeRequest) -> None:
     assert key(turned, 1, "assistant") == key(request, 1, "assistant")
 
 
-def test_g18_tenant_route_language_and_allow_list_are_in_the_key(request_: MakeRequest) -> None:
+def test_g18_tenant_route_language_allow_list_and_labels_are_in_the_key(request_: MakeRequest) -> None:
     request, other = request_(), request_()
     other.dialect = "anthropic_messages"
     keys = [
@@ -98,6 +98,8 @@ def test_g18_tenant_route_language_and_allow_list_are_in_the_key(request_: MakeR
         key(request, 1, "assistant", frozenset()),
         key(request, 1, "assistant", frozenset({"a", "b"})),
         key(request, 1, "assistant", frozenset({"a,b"})),
+        key(request, 1, "assistant", None, (("residency", "eu"),)),
+        key(request, 1, "assistant", None, (("residency", "us"),)),
     ]
     assert len(set(keys)) == len(keys)
     assert key(request_(namespace="1"), 2, "assistant") not in keys, "a tenant named in the body is only one more field"

@@ -18,12 +18,12 @@ KEY = r"tw-[0-9A-Za-z]{12}-[0-9A-Za-z]{43}"
 
 def test_a_key_is_printed_once_and_can_be_ended(tollway: Tollway) -> None:
     tollway("teams", "add", "search")
-    made = tollway("keys", "add", "--team", "search", "--expires", "2099-01-31")
+    made = tollway("keys", "add", "--team", "search", "--expires", "2099-01-31", "--labels", "residency=eu")
     assert made.status == 0 and re.fullmatch(KEY, made.lines[0])
     assert "2099-01-31T00:00:00Z" in made.lines[1]
     key = made.lines[0]
     listed = tollway("keys", "list")
-    assert key[3:15] in listed.out and key[16:] not in listed.out
+    assert key[3:15] in listed.out and key[16:] not in listed.out and "residency=eu" in listed.out
     ended = tollway("keys", "revoke", key[3:15])
     assert ended.status == 0 and key[3:15] in ended.out
     assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", tollway("keys", "list", "--team", "search").lines[1])

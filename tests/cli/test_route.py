@@ -37,4 +37,6 @@ def test_where_a_request_would_go_and_why(tollway: Tollway) -> None:
     assert said.out.strip().endswith("recomputed: agrees")
     hurried = tollway("route", "hello there", "--route", "assistant", "--ttft-ms", "500")
     assert "1. quick" in hurried.out and "ttft 500 ms" in hurried.out
+    elsewhere = tollway("route", "hello there", "--route", "assistant", "--labels", "residency=eu")
+    assert "the client would be told: No backend of route 'assistant' carries the label residency=eu" in elsewhere.out
     assert "there is no route 'banana'; there are: assistant" in tollway("route", "x", "--route", "banana").err

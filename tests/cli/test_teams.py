@@ -11,6 +11,10 @@ def test_teams_are_made_listed_and_ended(tollway: Tollway) -> None:
     assert tollway("teams", "add", "ads").status == 0
     listed = tollway("teams", "list").lines
     assert [line.split()[:2] for line in listed] == [["team", "organisation"], ["ads", "default"], ["search", "product"]]
+    assert tollway("teams", "label", "ads", "residency=eu, retention=none").out == "team ads: residency=eu,retention=none\n"
+    assert "residency=eu,retention=none" in tollway("teams", "list").lines[1]
+    assert tollway("teams", "label", "ads", "residency").err.startswith("tollway: labels: 'residency' are no labels: write ")
+    assert tollway("teams", "label", "ads", "none").out == "team ads: no labels\n"
     assert tollway("teams", "delete", "ads").status == 0
     assert "ads" not in tollway("teams", "list").out
 

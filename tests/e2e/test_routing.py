@@ -21,6 +21,7 @@ SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\n"
 CHEAP = 'price = { input = "0.10", output = "0.10" }'
 DEAR = 'price = { input = "9.00", output = "90.00" }'
 QUICK = "ttft_prior_ms = 50"
+PLACED = ("placed", "late-placed")  # routes over a dear backend in the EU and a cheap one in the US
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,10 @@ def gateway(cheap: FakeUpstream, dear: FakeUpstream, tmp_path_factory: pytest.Te
     config += route("told", "told-cheap", "told-dear", more="ttft_ms = 86000000")
     config += route("again", "again-cheap", "again-dear", more="ttft_ms = 86000000")
     config += route("brown", "brown-cheap", "brown-dear", more="ttft_ms = 2000")
+    for name in PLACED:
+        config += backend(f"{name}-eu", dear.url, price=DEAR, more=QUICK + '\nlabels = { residency = "eu" }')
+        config += backend(f"{name}-us", cheap.url, price=CHEAP, more=QUICK + '\nlabels = { residency = "us" }')
+        config += route(name, f"{name}-eu", f"{name}-us", more="ttft_ms = 600")
     with running(tmp_path_factory.mktemp("gateway"), config) as made:
         made.key("alpha")
         yield made
@@ -104,7 +109,7 @@ def test_a_late_request_is_hedged_and_the_loser_is_cancelled_and_booked(gateway:
     assert not total or total[0]["cost"] == told[0]["cost"]
     record = recorded(gateway, headers)
     assert record.hedge is not None and differences(record) == []
-    assert (record.hedge.result, record.hedge.backend, record.hedge.won) == ("sent", "late-dear", 2)
+    assert (record.hedge.result, record.candidates[record.hedge.second].backend, record.hedge.won) == ("sent", "late-dear", 2)
     assert record.hedge.waited_us >= record.hedge.after_us == 1_800_000, "six tenths of the objective"
     assert "late-dear was asked beside it" in explain(record)
 
@@ -190,3 +195,38 @@ def test_a_brown_out_shifts_traffic_and_its_end_brings_it_back(gateway: Gateway,
         over = time.monotonic()
         cheap.play(usual)
         until_true(lambda: traffic.last("brown-cheap", 8, over), "traffic comes back", 120.0)
+
+
+def test_what_must_stay_in_the_eu_never_goes_elsewhere_though_its_backend_fails(
+    gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream
+) -> None:
+    assert ask(gateway, "placed")[2]["x-tollway-backend"] == "placed-us", "it is the cheaper one"
+    cheap.requests.clear()
+    assert ask(gateway, "placed", x_tollway_labels="residency=eu")[2]["x-tollway-backend"] == "placed-eu"
+    dear.play(json_reply({"error": {"message": "down"}}, 500))
+    for _ in range(2):  # the second time it is ejected
+        status, raw, headers = ask(gateway, "placed", x_tollway_labels="residency=eu")
+        assert status == 503 and b"upstream_unavailable" in raw
+    record = recorded(gateway, headers)
+    assert [(c.backend, c.reason) for c in record.candidates] == [("placed-eu", "ejected"), ("placed-us", "labels")]
+    assert record.labels == "residency=eu" and differences(record) == []
+    assert cheap.requests == []
+    gateway.key("strict")
+    gateway.admin("PUT", "/admin/teams/strict/labels", {"labels": {"residency": "eu"}})
+    until_true(lambda: ask(gateway, "placed", "strict")[0] == 503, "the worker knows the team's labels")
+    cheap.requests.clear()
+    status, raw, _ = ask(gateway, "placed", "strict", x_tollway_labels="residency=us")
+    assert status == 400 and b"no_backend_with_labels" in raw, "a header cannot take back what the team asks"
+    status, raw, _ = ask(gateway, "placed", x_tollway_labels="residency=mars")
+    told = json.loads(raw)["error"]["message"]
+    assert status == 400 and "residency=mars" in told and "placed-eu: residency=eu; placed-us: residency=us" in told
+    status, raw, _ = ask(gateway, "placed", x_tollway_labels="eu")
+    assert status == 400 and json.loads(raw)["error"]["param"] == "x-tollway-labels"
+    assert cheap.requests == []
+
+
+def test_labels_bind_hedges(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    dear.play(sse_reply(chat_chunks(["slow"], usage=(9, 1)), first_s=1.5))
+    status, raw, headers = ask(gateway, "late-placed", x_tollway_labels="residency=eu")
+    assert status == 200 and b"slow" in raw and headers["x-tollway-backend"] == "late-placed-eu"
+    assert cheap.requests == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -7,8 +8,9 @@ import pytest
 
 from gateway.catalog import Price
 from gateway.routing.choose import Knobs, choose, differences
-from gateway.routing.decision import decode, encode, explain
+from gateway.routing.decision import Hedge, decode, encode, explain
 from gateway.routing.features import Features
+from gateway.routing.filters import STATIC
 from gateway.routing.state import BackendState
 from providers.errors import ServerFailed
 
@@ -22,17 +24,26 @@ def test_eight_candidates_fit_in_a_kilobyte_and_a_half(state: Make, features: Ma
         price = Price(
             id=f"genai-prices:0.2.3:anthropic/claude-sonnet-4-5-20260101-{i}", input=15 * 10**9 + i, output=75 * 10**9, cache_read=10**10
         )
-        s = state(f"production-backend-{i:02d}", price=price, ttft_prior_ms=99_000.0)
+        s = state(f"production-backend-{i:02d}", price=price, labels={"residency": "eu", "retention": "none"}, ttft_prior_ms=99_000.0)
         for k in range(70):
             call = s.started(k * 0.1, features(input_tokens=100_000 + 1000 * k))
-            call.first_token(k * 0.1 + 30 + k * 0.5)
+            call.first_token(k * 0.1 + 30 + k * (0.5 + 0.0137 * i))
         for _ in range(3):
             s.started(50.0, features()).failed(50.0, ServerFailed("500", answered=True))
         states.append(s)
-    asked = features(input_tokens=180_000, expected_output_tokens=60_000, ttft_ms=1500.0, tpot_ms=60.0, deadline_ms=60_000.0)
+    asked = features(
+        labels=(("residency", "eu"), ("retention", "none")),
+        input_tokens=180_000,
+        expected_output_tokens=60_000,
+        ttft_ms=1500.0,
+        tpot_ms=60.0,
+        deadline_ms=60_000.0,
+    )
     _, decision = choose(asked, states, 51.0, 0.123456789, Knobs("sha256:0123456789abcdef", 0.8, 0.03))
-    assert len(decision.candidates) == 8
-    assert len(encode(decision)) <= 1536
+    decision.hedge = Hedge(900_000, 901_234, "sent", 7, 1_400_000, 2)
+    assert len(decision.candidates) == 8 and not any(c.reason in STATIC for c in decision.candidates)
+    stored = encode(decision)
+    assert len(stored) <= 1536 and decode(stored) == decision
 
 
 def test_text_for_people(state: Make, features: MakeFeatures) -> None:
@@ -57,5 +68,6 @@ def test_text_when_nobody_could_be_asked(state: Make, features: MakeFeatures) ->
 
 
 def test_bytes_that_are_no_record_are_refused() -> None:
-    with pytest.raises(msgspec.MsgspecError):
-        decode(b"\x93\x01\x02\x03")
+    for bytes_ in (b"\x93\x01\x02\x03", b"", b"\x78\x01 nonsense", zlib.compress(b"\x93\x01\x02\x03")):
+        with pytest.raises(msgspec.MsgspecError):
+            decode(bytes_)

@@ -8,6 +8,7 @@ import pytest
 from gateway.catalog import Backend
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotReady, RateLimited, UpstreamFailed
 from gateway.routing.choose import Knobs, assess, choose
+from gateway.routing.decision import explain
 from gateway.routing.features import Features
 from gateway.routing.filters import exhausted, refusal, unfit
 from gateway.routing.state import BackendState
@@ -15,6 +16,9 @@ from providers import errors as upstream
 
 Make = Callable[..., BackendState]
 MakeFeatures = Callable[..., Features]
+
+
+EU = (("region", "eu"),)
 
 
 @pytest.mark.parametrize(
@@ -25,9 +29,10 @@ MakeFeatures = Callable[..., Features]
         ({}, {"allowed": frozenset({"assistant"})}, ""),
         ({}, {"allowed": frozenset({"model-a"})}, ""),
         ({}, {"allowed": frozenset()}, "not_allowed"),
-        ({}, {"labels": {"region": "eu"}}, "labels"),
-        ({"labels": {"region": "us"}}, {"labels": {"region": "eu"}}, "labels"),
-        ({"labels": {"region": "eu", "x": "y"}}, {"labels": {"region": "eu"}}, ""),
+        ({}, {"labels": EU}, "labels"),
+        ({"labels": {"region": "us"}}, {"labels": EU}, "labels"),
+        ({"labels": {"region": "eu", "x": "y"}}, {"labels": EU}, ""),
+        ({"labels": {"region": "eu"}}, {"labels": (*EU, ("region", "us"))}, "labels"),
         ({"dialect": "anthropic_messages"}, {"unknown": ("new_field",)}, "dialect"),
         ({}, {"unknown": ("new_field",)}, ""),
         ({"capabilities": frozenset({"tools"})}, {"needs": frozenset({"tools", "images"})}, "capability"),
@@ -78,10 +83,35 @@ def test_the_candidate_that_came_furthest_explains(state: Make, features: MakeFe
     assert error.param == "images"
     error = refuse(states, features(allowed=frozenset({"nothing"})))
     assert isinstance(error, Forbidden)
-    error = refuse(states, features(labels={"region": "eu"}))
-    assert "region=eu" in error.message
     error = refuse([state(price=None)], features(budgeted=True))
     assert (error.status, error.code) == (503, "price_unknown")
+
+
+def test_a_label_that_nobody_carries_is_named_and_what_the_backends_have(state: Make, features: MakeFeatures) -> None:
+    states = [state("a", labels={"residency": "us", "retention": "none"}), state("b"), state("c", labels={"residency": "eu"})]
+    error = refuse(states, features(labels=(("residency", "mars"), ("retention", "none"))))
+    assert (error.status, error.code, error.retry) == (400, "no_backend_with_labels", False)
+    assert error.message == (
+        "No backend of route 'assistant' carries the label residency=mars. "
+        "Its backends have a: residency=us,retention=none; b: none; c: residency=eu."
+    )
+    error = refuse(states, features(labels=(("residency", "eu"), ("retention", "none"))))
+    assert "carries the labels residency=eu,retention=none together." in error.message
+    error = refuse([state(f"b{n}") for n in range(20)], features(labels=EU))
+    assert error.message.endswith("b15: none; and 4 more.")
+
+
+def test_labels_outlive_every_other_consideration(state: Make, features: MakeFeatures) -> None:
+    """Whatever befalls those that carry the labels, no other backend is asked."""
+    here, there = state("here", labels={"region": "eu"}, parallel=1), state("there")
+    for _ in range(3):
+        here.started(0.0, features()).failed(0.0, upstream.ServerFailed("500", answered=True))
+    plan, decision = choose(features(labels=EU), [here, there], 0.1, 0.5, Knobs())
+    assert [b.name for b in plan] == ["here"], "ejected, but never eject all"
+    assert [c.reason for c in decision.candidates] == ["ejected", "labels"]
+    assert decision.labels == "region=eu" and "labels asked for: region=eu" in explain(decision)
+    here.started(0.1, features())
+    assert refuse([here, there], features(labels=EU), 0.1).code == "backends_busy"
 
 
 def test_a_route_without_backends_says_so(features: MakeFeatures) -> None:

@@ -52,7 +52,7 @@ def hedged(state: Make, features: MakeFeatures) -> Callable[..., Decision]:
         states = [state("cheap", ttft_prior_ms=800.0), state("dear", ttft_prior_ms=200.0)]
         _, decision = choose(features(ttft_ms=1500.0), states, 0.0, 0.5, Knobs())
         told = {"after_us": 900_000, "waited_us": 903_000, "ttft95_us": 200_000, **given}
-        decision.hedge = Hedge(told["after_us"], told["waited_us"], result, "dear", told["ttft95_us"], won)
+        decision.hedge = Hedge(told["after_us"], told["waited_us"], result, 1, told["ttft95_us"], won)
         return decode(encode(decision))
 
     return make
