@@ -18,8 +18,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     precision: str = "f32"
     max_sequences: int = 16  # running at once
     max_waiting: int = 256  # queued beyond those; more is refused with `retry_after_s`
-    max_prefill_tokens: int = 256  # prompt tokens computed in one step, over all sequences: bounds how long a step stalls the others
-    kv_bytes: int = 1024 * 1024 * 1024  # keys and values of all running sequences
+    max_step_tokens: int = 256  # computed in one step, over all sequences: bounds how long a prompt stalls those that decode
+    kv_bytes: int = 1024 * 1024 * 1024  # keys and values, of running sequences and of prefixes kept for the next
     max_prompt_bytes: int = 4 * 1024 * 1024
     max_connections: int = 64
     outbound_bytes: int = 4 * 1024 * 1024  # unsent answers of one connection; over it the connection is dropped
@@ -32,7 +32,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
         """Itself, or ConfigError naming the value that cannot work."""
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision {self.precision!r} is not known: use one of {', '.join(PRECISIONS)}", param="precision")
-        for name in ("max_sequences", "max_waiting", "max_prefill_tokens", "kv_bytes", "max_connections"):
+        for name in ("max_sequences", "max_waiting", "max_step_tokens", "kv_bytes", "max_connections"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1", param=name)
         if self.threads < 0 or self.threads > 1024:

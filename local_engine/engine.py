@@ -15,7 +15,7 @@ from local_engine.config import EngineConfig
 from local_engine.errors import BadRequest, ContextExceeded, Unavailable
 from local_engine.kv_cache import KvPool
 from local_engine.loader import Model
-from local_engine.model_runner import ModelRunner
+from local_engine.model_runner import ModelRunner, block_bytes
 from local_engine.models.llama import Llama
 from local_engine.sampling import Pick, State, sample
 from local_engine.scheduler import Scheduler, Work
@@ -46,17 +46,19 @@ class Engine:
         self.config = config
         self.eos_ids = model.shape.eos_ids
         self.vocab = model.shape.vocab
-        self.pool = KvPool(model.shape, config.kv_bytes)
+        llama = Llama(model.shape, model.weights)
+        size = block_bytes(model.shape, llama.embedding.element_size())
+        self.pool = KvPool(config.kv_bytes // size, size)
         self.context_tokens = min(model.shape.context_tokens, self.pool.capacity_tokens)
-        self.scheduler = Scheduler(self.pool, config.max_sequences, config.max_prefill_tokens)
-        self.runner = ModelRunner(Llama(model.shape, model.weights), self.pool)
+        self.scheduler = Scheduler(self.pool, config.max_sequences, config.max_step_tokens)
+        self.runner = ModelRunner(llama, self.pool.blocks)
         self._sequences: dict[int, Sequence] = {}
         self._steps = self._prompt_tokens = self._output_tokens = 0
         self._step_ms = 0.0
 
-    def add(self, key: int, prompt: list[int], params: Params, salt: str = "", matcher: Matcher | None = None) -> None:
-        """Queue a request; `key` is the caller's, unique among open ones; matcher: of its grammar. Raises BadRequest, ContextExceeded,
-        Unavailable (queue full)."""
+    def add(self, key: int, prompt: list[int], params: Params, salt: str = "", matcher: Matcher | None = None, priority: int = 0) -> None:
+        """Queue a request; `key` is the caller's, unique among open ones; `salt` its tenant; matcher: of its grammar; a lower priority
+        number goes first. Raises BadRequest, ContextExceeded, Unavailable (queue full)."""
         check_params(params, self.vocab)
         limit = limit_tokens(len(prompt), params, self.context_tokens)
         if not all(0 <= token < self.vocab for token in prompt):
@@ -64,6 +66,7 @@ class Engine:
         if len(self._sequences) >= self.config.max_sequences + self.config.max_waiting:
             raise Unavailable(f"{len(self._sequences)} requests are open already", retry_after_s=self.config.retry_after_s)
         self._sequences[key] = sequence = Sequence(key, prompt, params, limit, salt, State(params, matcher))
+        sequence.priority = priority
         self.scheduler.add(sequence)
 
     def abort(self, key: int) -> None:
@@ -81,8 +84,14 @@ class Engine:
         logits = self.runner.run(work)
         picks = sample(logits, [w.sequence for w in work if w.samples], self.eos_ids)
         outputs = self._emit(work, picks)
+        if not self._sequences:
+            self.check()
         self._step_ms = (time.monotonic() - started) * 1000
         return outputs
+
+    def check(self) -> None:
+        """AssertionError unless the pool is whole: every block free or held by an open sequence. Done whenever the engine becomes idle."""
+        self.pool.check(sequence.table for sequence in self._sequences.values())
 
     @property
     def busy(self) -> bool:
@@ -97,10 +106,13 @@ class Engine:
             outstanding_prefill_tokens=self.scheduler.outstanding_prefill_tokens,
             kv_bytes_used=self.pool.used_bytes,
             kv_bytes_cap=self.pool.cap_bytes,
+            kv_blocks_used=self.pool.used_blocks,
+            kv_blocks_free=self.pool.free_blocks,
             steps=self._steps,
             step_ms=self._step_ms,
             prompt_tokens=self._prompt_tokens,
             output_tokens=self._output_tokens,
+            prefix_hit_tokens=self.scheduler.prefix_hit_tokens,
             preemptions=self.scheduler.preemptions,
         )
 
@@ -108,10 +120,11 @@ class Engine:
         outputs: list[Output] = []
         fresh = iter(picks)
         for sequence, count, samples in work:
-            self._prompt_tokens += count if sequence.computed < sequence.prompt_tokens else 0
             sequence.computed += count
+            self.pool.commit(sequence.table, sequence.tokens, sequence.computed)
             if not samples:
                 continue
+            self._prompt_tokens += sequence.prompt_tokens if sequence.generated == 0 else 0
             pick = next(fresh)
             sequence.tokens.append(pick.token)
             reason = self._reason(sequence, pick.token)

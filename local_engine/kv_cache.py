@@ -1,65 +1,139 @@
-"""Keys and values of running sequences: one growing buffer a sequence, every byte accounted against one cap.
+"""Who holds which block of keys and values: reference counts, full blocks found again by their tokens, the oldest free one reused first.
 
-A buffer is [layers, 2, kv_heads, capacity, head_dim]; growing copies it, in steps that keep the copies amortised. Knows no scheduling.
+A block is found by (the block before it, its own tokens), compared token by token; the first one by its tenant's salt, so that nothing
+is shared across tenants. Counts blocks; the tensor they number belongs to the model runner.
 """
 
 from __future__ import annotations
 
-import torch
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 
-from local_engine.loader import Shape
+BLOCK_TOKENS = 16
 
-GROWTH_TOKENS = 64  # capacities are multiples of this
+Parent = str | int  # a tenant's salt, or the serial of the block before
+
+
+class Table:
+    """The blocks of one sequence in order, and how far they are known by their tokens."""
+
+    __slots__ = ("blocks", "known", "parent")
+
+    def __init__(self, salt: str) -> None:
+        self.blocks: list[int] = []
+        self.known = 0  # leading blocks that `commit` has seen
+        self.parent: Parent = salt  # of the next block to become known
 
 
 class KvPool:
-    """Whoever reserves frees. `used_bytes` never passes `cap_bytes`; while a buffer grows, its old copy exists beside it for a moment."""
+    """`blocks` blocks of `block_bytes` each: the hard cap. Every block is in use, free with known tokens, or free and blank."""
 
-    def __init__(self, shape: Shape, cap_bytes: int) -> None:
-        self._shape = shape
-        self._buffers: dict[int, torch.Tensor] = {}
-        self.bytes_per_token = shape.layers * 2 * shape.kv_heads * shape.head_dim * 4
-        self.cap_bytes = cap_bytes
-        self.used_bytes = 0
+    def __init__(self, blocks: int, block_bytes: int) -> None:
+        self.blocks = blocks
+        self.block_bytes = block_bytes
+        self._references = [0] * blocks
+        self._blank = list(range(blocks - 1, -1, -1))  # a stack, so that low numbers are used first and memory is touched late
+        self._known: dict[tuple[Parent, tuple[int, ...]], int] = {}
+        self._keys: dict[int, tuple[Parent, tuple[int, ...]]] = {}  # block -> its key in `_known`
+        self._serials: dict[int, int] = {}  # of known blocks; never used twice, so that a reused block finds no stale children
+        self._next_serial = 0
+        self._idle: OrderedDict[int, None] = OrderedDict()  # known and free, the longest unused first
 
     @property
     def capacity_tokens(self) -> int:
         """The longest sequence that fits when it is alone."""
-        return self.cap_bytes // self.bytes_per_token // GROWTH_TOKENS * GROWTH_TOKENS
+        return self.blocks * BLOCK_TOKENS
 
-    def reserve(self, key: int, tokens: int) -> bool:
-        """Room for `tokens` of sequence `key` in all; False when the cap forbids it, and nothing has changed then."""
-        old = self._buffers.get(key)
-        held = 0 if old is None else old.shape[3]
-        if held >= tokens:
-            return True
-        for wanted in (max(tokens, held + held // 2), tokens):  # half as much again where there is room, else what is needed
-            capacity = -(-wanted // GROWTH_TOKENS) * GROWTH_TOKENS
-            more = (capacity - held) * self.bytes_per_token
-            if self.used_bytes + more <= self.cap_bytes:
-                self._grow(key, old, capacity)
-                self.used_bytes += more
-                return True
-        return False
+    @property
+    def free_blocks(self) -> int:
+        return len(self._blank) + len(self._idle)
 
-    def buffer(self, key: int) -> torch.Tensor:
-        return self._buffers[key]
+    @property
+    def used_blocks(self) -> int:
+        return self.blocks - self.free_blocks
 
-    def free(self, key: int) -> None:
-        """Give back all of `key`; nothing happens if it holds nothing."""
-        buffer = self._buffers.pop(key, None)
-        if buffer is not None:
-            self.used_bytes -= buffer.shape[3] * self.bytes_per_token
+    @property
+    def used_bytes(self) -> int:
+        return self.used_blocks * self.block_bytes
 
-    def check(self) -> None:
-        """The accounts equal what is held; an AssertionError otherwise. For idle moments and tests."""
-        held = sum(buffer.shape[3] for buffer in self._buffers.values()) * self.bytes_per_token
-        if held != self.used_bytes:
-            raise AssertionError(f"KV accounts say {self.used_bytes} bytes, buffers hold {held}")
+    @property
+    def cap_bytes(self) -> int:
+        return self.blocks * self.block_bytes
 
-    def _grow(self, key: int, old: torch.Tensor | None, capacity: int) -> None:
-        s = self._shape
-        new = torch.empty(s.layers, 2, s.kv_heads, capacity, s.head_dim)
-        if old is not None:
-            new[:, :, :, : old.shape[3]] = old
-        self._buffers[key] = new
+    def match(self, table: Table, tokens: Sequence[int]) -> int:
+        """Take the known leading blocks of `tokens` into an empty table; how many tokens they hold. At least one token is left out."""
+        for start in range(0, len(tokens) - BLOCK_TOKENS, BLOCK_TOKENS):
+            block = self._known.get((table.parent, tuple(tokens[start : start + BLOCK_TOKENS])))
+            if block is None:
+                break
+            if self._references[block] == 0:
+                del self._idle[block]
+            self._references[block] += 1
+            table.blocks.append(block)
+            table.parent = self._serials[block]
+        table.known = len(table.blocks)
+        return table.known * BLOCK_TOKENS
+
+    def grow(self, table: Table, tokens: int) -> bool:
+        """Room for `tokens` in all; False when too few blocks are free, and nothing has changed then."""
+        more = blocks_of(tokens) - len(table.blocks)
+        if more > self.free_blocks:
+            return False
+        for _ in range(more):
+            table.blocks.append(self._take())
+        return True
+
+    def commit(self, table: Table, tokens: Sequence[int], computed: int) -> None:
+        """The first `computed` of `tokens` have their keys and values: full blocks can be found from now on."""
+        while (table.known + 1) * BLOCK_TOKENS <= computed:
+            start = table.known * BLOCK_TOKENS
+            key = (table.parent, tuple(tokens[start : start + BLOCK_TOKENS]))
+            known = self._known.get(key)
+            if known is None:  # else another sequence computed the same tokens at the same time: ours stays blank, its children are shared
+                known = table.blocks[table.known]
+                self._known[key] = known
+                self._keys[known] = key
+                self._serials[known] = self._next_serial
+                self._next_serial += 1
+            table.parent = self._serials[known]
+            table.known += 1
+
+    def release(self, table: Table, salt: str) -> None:
+        """Give back all blocks; the table is a new one of `salt` then. Ends go first, so that they are reused before beginnings."""
+        for block in reversed(table.blocks):
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                if block in self._keys:
+                    self._idle[block] = None
+                else:
+                    self._blank.append(block)
+        table.blocks = []
+        table.known = 0
+        table.parent = salt
+
+    def check(self, tables: Iterable[Table] = ()) -> None:
+        """Every block is held as often as the tables say and is in one place; an AssertionError otherwise. For idle moments and tests."""
+        held = Counter(block for table in tables for block in table.blocks)
+        places = Counter(self._blank)
+        places.update(self._idle.keys())
+        for block, references in enumerate(self._references):
+            if references != held[block] or places[block] != (references == 0):
+                raise AssertionError(f"block {block}: {references} references, held {held[block]} times, free {places[block]} times")
+        if any(self._known[key] != block for block, key in self._keys.items()) or len(self._keys) != len(self._known):
+            raise AssertionError("a known block cannot be found by its tokens")
+        if not self._idle.keys() <= self._keys.keys() == self._serials.keys() or not self._keys.keys().isdisjoint(self._blank):
+            raise AssertionError("a block is free in the wrong place")
+
+    def _take(self) -> int:
+        if self._blank:
+            block = self._blank.pop()
+        else:
+            block, _ = self._idle.popitem(last=False)
+            del self._known[self._keys.pop(block)], self._serials[block]
+        self._references[block] = 1
+        return block
+
+
+def blocks_of(tokens: int) -> int:
+    """How many blocks hold so many tokens."""
+    return -(-tokens // BLOCK_TOKENS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from local_engine.kv_cache import Table
 from local_engine.sampling import State
 from local_engine.wire import Params
 
@@ -9,7 +10,7 @@ from local_engine.wire import Params
 class Sequence:
     """tokens = prompt + generated. `computed` of them have keys and values; the rest is pending (1 = decode, more = prefill)."""
 
-    __slots__ = ("computed", "id", "limit", "params", "prompt_tokens", "salt", "sampling", "tokens")
+    __slots__ = ("computed", "id", "limit", "order", "params", "priority", "prompt_tokens", "salt", "sampling", "table", "tokens")
 
     def __init__(self, key: int, prompt: list[int], params: Params, limit: int, salt: str = "", sampling: State | None = None) -> None:
         self.id = key
@@ -17,8 +18,11 @@ class Sequence:
         self.prompt_tokens = len(prompt)
         self.params = params
         self.limit = limit  # most tokens to generate
-        self.salt = salt
+        self.salt = salt  # the tenant
+        self.priority = 0  # lower goes first
+        self.order = 0  # of arrival; the scheduler's
         self.computed = 0
+        self.table = Table(salt)
         self.sampling = sampling or State(params)
 
     @property

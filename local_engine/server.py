@@ -215,7 +215,7 @@ class Server:
 
         def add(engine: Engine) -> None:
             try:
-                engine.add(stream.id, stream.prompt, submit.params, submit.salt)
+                engine.add(stream.id, stream.prompt, submit.params, submit.salt, priority=submit.priority)
             except EngineError as error:
                 self._refuse(stream, error)
 

@@ -68,7 +68,8 @@ class Submit(Struct, frozen=True, tag="submit", kw_only=True, omit_defaults=True
     text: str | None = None
     ids: list[int] | None = None
     params: Params = Params()
-    salt: str = ""  # the tenant: prefixes are never shared across salts
+    salt: str = ""  # the tenant: prefixes are never shared across salts, and tenants take turns
+    priority: int = 0  # lower goes first and is never held up by higher: 0 for someone who waits, 1 for offline work
 
 
 class Cancel(Struct, frozen=True, tag="cancel"):
@@ -123,11 +124,13 @@ class Stats(Struct, frozen=True, tag="stats", kw_only=True):
     outstanding_prefill_tokens: int = 0
     kv_bytes_used: int = 0
     kv_bytes_cap: int = 0
+    kv_blocks_used: int = 0
+    kv_blocks_free: int = 0  # those of known tokens included: they are reused when they are needed
     steps: int = 0
     step_ms: float = 0.0  # the last one
     prompt_tokens: int = 0  # totals since start
     output_tokens: int = 0
-    prefix_hit_tokens: int = 0
+    prefix_hit_tokens: int = 0  # of the prompts, found computed already
     preemptions: int = 0
     connections: int = 0
     dropped_connections: int = 0

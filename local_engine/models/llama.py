@@ -12,20 +12,11 @@ import torch
 from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
-from local_engine.layers.attention import attend
+from local_engine.layers.attention import Layout, attend
 from local_engine.layers.linear import Linear, Tensor
 from local_engine.layers.norm import rms_norm
 from local_engine.layers.rotary import rotary_table, rotate
 from local_engine.loader import Shape
-
-
-class Span(NamedTuple):
-    """Rows [start, stop) of the flat row belong to the sequence whose `buffer` already holds `past` tokens."""
-
-    start: int
-    stop: int
-    buffer: Tensor  # [layers, 2, kv_heads, capacity, head_dim]
-    past: int
 
 
 class Layer(NamedTuple):
@@ -49,30 +40,26 @@ class Llama:
         self.shape = shape
         self.cos, self.sin = rotary_table(shape.context_tokens, shape.head_dim, shape.rope_theta)
 
-    def forward(self, ids: Tensor, positions: Tensor, spans: Sequence[Span], rows: Tensor) -> Tensor:
-        """ids, positions [tokens] -> logits [len(rows), vocab] of the flat rows `rows`. Writes keys and values into the spans' buffers."""
+    def forward(self, ids: Tensor, positions: Tensor, cache: Tensor, layout: Layout, rows: Tensor) -> Tensor:
+        """ids, positions [tokens] -> logits [len(rows), vocab] of the flat rows `rows`. Writes keys and values where `layout` says.
+
+        cache [layers, 2, kv_heads, slots, head_dim].
+        """
         cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
         x = self.embedding[ids]
         eps = self.shape.norm_eps
         for index, layer in enumerate(self.layers):
-            x = x + self._attention(index, layer, rms_norm(x, layer.norm, eps), (cos, sin), spans)
+            x = x + self._attention(layer, rms_norm(x, layer.norm, eps), (cos, sin), cache[index], layout)
             gate, up = layer.gate_up(rms_norm(x, layer.mlp_norm, eps)).chunk(2, -1)
             x = x + layer.down(silu(gate) * up)
         return self.head(rms_norm(x[rows], self.norm, eps))
 
-    def _attention(self, index: int, layer: Layer, x: Tensor, rotary: tuple[Tensor, Tensor], spans: Sequence[Span]) -> Tensor:
+    def _attention(self, layer: Layer, x: Tensor, rotary: tuple[Tensor, Tensor], cache: Tensor, layout: Layout) -> Tensor:
         s = self.shape
         mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         turned = rotate(mixed[:, : s.heads + s.kv_heads], *rotary)
         q, k, v = turned[:, : s.heads], turned[:, s.heads :], mixed[:, s.heads + s.kv_heads :]
-        out = []
-        for start, stop, buffer, past in spans:
-            keys, values = buffer[index].unbind(0)
-            total = past + stop - start
-            keys[:, past:total] = k[start:stop].transpose(0, 1)
-            values[:, past:total] = v[start:stop].transpose(0, 1)
-            out.append(attend(q[start:stop], keys[:, :total], values[:, :total]))
-        return layer.out(torch.cat(out))
+        return layer.out(attend(q, k, v, cache, layout))
 
 
 def _layer(weights: Mapping[str, Tensor], prefix: str) -> Layer:

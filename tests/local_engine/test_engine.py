@@ -87,7 +87,7 @@ def test_g39_greedy_ids_equal_transformers_alone(tiny: Path, given: list[list[in
 def test_g39_the_same_in_a_batch_and_joining_one(
     tiny: Path, given: list[list[int]], wanted: list[list[int]], join_after: int, chunk: int
 ) -> None:
-    engine = make_engine(tiny, max_prefill_tokens=chunk)
+    engine = make_engine(tiny, max_step_tokens=chunk)
     out = run(engine, [(key, prompt, greedy()) for key, prompt in enumerate(given)], join_after)
     assert [out[key] for key in range(len(given))] == wanted
 
@@ -97,8 +97,8 @@ def test_the_same_after_preemption(tiny: Path, given: list[list[int]], wanted: l
     out = run(engine, [(key, prompt, greedy()) for key, prompt in enumerate(given)])
     assert [out[key] for key in range(len(given))] == wanted
 
-    small = make_engine(tiny, kv_bytes=2 * 2 * 2 * 16 * 4 * 128)
-    out = run(small, [(key, given[key], greedy(60)) for key in (0, 1, 4)])
+    small = make_engine(tiny, kv_bytes=2 * 2 * 2 * 16 * 4 * 256)
+    out = run(small, [(key, given[key], greedy(150)) for key in (0, 1, 4)])
     assert small.scheduler.preemptions > 0
     assert [out[key][:GREEDY] for key in (0, 1, 4)] == [wanted[key] for key in (0, 1, 4)]
 
@@ -239,7 +239,7 @@ def test_abort_frees_at_once(tiny: Path, given: list[list[int]]) -> None:
 
 
 def test_random_arrivals_and_cancels_leave_nothing_behind(tiny: Path) -> None:
-    engine = make_engine(tiny, kv_bytes=2 * 2 * 2 * 16 * 4 * 512, max_sequences=5, max_prefill_tokens=64)
+    engine = make_engine(tiny, kv_bytes=2 * 2 * 2 * 16 * 4 * 512, max_sequences=5, max_step_tokens=64)
     numbers = random.Random(2)
     all_prompts = prompts(250, [numbers.randrange(1, 120) for _ in range(30)])
     waiting = dict(enumerate(all_prompts))
@@ -255,12 +255,12 @@ def test_random_arrivals_and_cancels_leave_nothing_behind(tiny: Path) -> None:
         for output in engine.step():
             if output.reason is not None:
                 open_.discard(output.id)
-        engine.pool.check()
+        engine.check()
     assert engine.pool.used_bytes == 0
 
 
 def test_stats_count(tiny: Path, given: list[list[int]]) -> None:
-    engine = make_engine(tiny, max_prefill_tokens=100, max_sequences=1)
+    engine = make_engine(tiny, max_step_tokens=100, max_sequences=1)
     engine.add(1, given[3], greedy(2))
     engine.add(2, given[1], greedy(2))
     assert engine.stats.outstanding_prefill_tokens == 190
