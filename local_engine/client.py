@@ -42,33 +42,36 @@ PIECE_BYTES = 32  # what a piece counts beside its text
 
 
 class _Open:
-    """One open request: pieces that were not read yet, or the error that ended it."""
+    """One open request: pieces that were not read yet, or the error that ended it. choices: of its answers those that go on."""
 
-    __slots__ = ("buffered", "done", "error", "pieces", "waiter")
+    __slots__ = ("buffered", "choices", "error", "pieces", "waiter")
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
+        self.choices = choices
         self.pieces: list[Piece] = []
         self.buffered = 0
-        self.done = False
         self.error: EngineError | None = None
         self.waiter: asyncio.Future[None] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.choices <= 0 or self.error is not None
 
     def push(self, piece: Piece) -> bool:
         """Take a piece in; False when the reader is too far behind."""
         self.pieces.append(piece)
-        self.buffered += len(piece.text) + PIECE_BYTES
-        self.done = self.done or piece.reason is not None
+        self.buffered += len(piece.text) + PIECE_BYTES * (1 + sum(1 + len(one.top) for one in piece.logged))
+        self.choices -= piece.reason is not None
         self._wake()
         return self.buffered <= MAX_BUFFER_BYTES
 
     def fail(self, error: EngineError) -> None:
         if not self.done:
             self.error = error
-            self.done = True
             self._wake()
 
-    async def next(self) -> Piece:
-        """Everything that has come since the last call, as one piece."""
+    async def next(self) -> list[Piece]:
+        """Everything that has come since the last call, as one piece of each choice."""
         while not self.pieces:
             if self.error is not None:
                 raise self.error
@@ -78,15 +81,25 @@ class _Open:
             finally:
                 self.waiter = None
         pieces, self.pieces, self.buffered = self.pieces, [], 0
-        last = pieces[-1]
         if len(pieces) == 1:
-            return last
-        ids = [token for piece in pieces for token in piece.ids]
-        return Piece(last.id, "".join(p.text for p in pieces), ids, last.prompt_tokens, last.output_tokens, last.reason)
+            return pieces
+        choices: dict[int, list[Piece]] = {}
+        for piece in pieces:
+            choices.setdefault(piece.choice, []).append(piece)
+        return [_joined(some) for some in choices.values()]
 
     def _wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    """Pieces of one choice as one."""
+    last = pieces[-1]
+    text = "".join(piece.text for piece in pieces)
+    ids = [token for piece in pieces for token in piece.ids]
+    logged = [one for piece in pieces for one in piece.logged]
+    return Piece(last.id, text, ids, last.prompt_tokens, last.output_tokens, last.reason, last.choice, logged)
 
 
 class _Link(asyncio.Protocol):
@@ -113,7 +126,7 @@ class _Link(asyncio.Protocol):
         self._next_id += 1
         text, ids = (prompt, None) if isinstance(prompt, str) else (None, prompt)
         self.send(Submit(id=self._next_id, text=text, ids=ids, params=params, salt=salt))
-        self._open[self._next_id] = entry = _Open()
+        self._open[self._next_id] = entry = _Open(max(1, params.n))
         return self._next_id, entry
 
     def end(self, key: int, entry: _Open) -> None:
@@ -210,18 +223,19 @@ class EngineClient:
         self._not_before = 0.0  # loop time
 
     async def submit(self, prompt: str | list[int], params: Params, salt: str = "") -> AsyncGenerator[Piece, None]:
-        """Pieces of one answer, the last with a `reason`. Closing the iterator cancels the request.
+        """Pieces of one answer or of `params.n` choices, the last of each with a `reason`. Closing the iterator cancels the request.
 
-        Raises EngineError: Unreachable before anything was sent, Lost when the engine ends, else what the engine refused it for.
+        Raises EngineError: Unreachable before anything was sent, Lost when the engine ends, BadRequest for what is too long for one
+        message, else what the engine refused it for.
         """
         link = await self._connected()
         key, entry = link.begin(prompt, params, salt)
+        left = max(1, params.n)
         try:
-            while True:
-                piece = await entry.next()
-                yield piece
-                if piece.reason is not None:
-                    return
+            while left > 0:
+                for piece in await entry.next():
+                    left -= piece.reason is not None
+                    yield piece
         finally:
             link.end(key, entry)
 

@@ -35,6 +35,9 @@ class ByteTable:
             known = all(char in alphabet for char in text)
             self._table[token] = b"" if token in special else bytes(alphabet[char] for char in text) if known else text.encode()
 
+    def bytes_of(self, token: int) -> bytes:
+        return self._table.get(token, b"")
+
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer(self._table)
 
@@ -52,17 +55,22 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For any tokenizer: decodes a short window of ids twice, with and without the new ones, and gives out the difference."""
+    """For any tokenizer: decodes a short window of ids twice, with and without the new ones, and gives out the difference.
 
-    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+    bytes_: tokens that stand for a byte each. A row of them is decoded as one, and as replacement characters throughout if it is not
+    UTF-8 throughout, so that nothing is certain before its end.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], bytes_: frozenset[int] = frozenset()) -> None:
         self._decode = decode
+        self._bytes = bytes_
         self._ids: list[int] = []  # from the window's start
         self._shown = 0  # of those ids are given out
 
     def push(self, token: int) -> str:
         self._ids.append(token)
         text = self._fresh()
-        if not text or text.endswith(REPLACEMENT):
+        if not text or text.endswith(REPLACEMENT) or token in self._bytes:
             return ""
         self._ids = self._ids[self._shown :]
         self._shown = len(self._ids)
@@ -122,13 +130,18 @@ class TextStream:
     def push(self, token: int, *, last: bool = False) -> tuple[str, bool]:
         """(text that may be shown, whether a stop string ended it); with `last`, all that was held back as well."""
         text = self._detokenizer.push(token)
-        if last:
-            text += self._detokenizer.finish()
         if self._free_tokens > 0:
             self._free_tokens -= 1
-            return text, False
+            return (text + self.end() if last else text), False
         shown, stopped = self._matcher.push(text)
-        return (shown + self._matcher.finish() if last and not stopped else shown), stopped
+        if not last or stopped:
+            return shown, stopped
+        rest, stopped = self._matcher.push(self._detokenizer.finish())
+        return shown + (rest if stopped else rest + self._matcher.finish()), stopped
+
+    def end(self) -> str:
+        """All that was held back, at an end that is no part of the text."""
+        return self._matcher.push(self._detokenizer.finish())[0] + self._matcher.finish()
 
 
 def _byte_alphabet() -> dict[str, int]:

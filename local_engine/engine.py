@@ -60,6 +60,8 @@ class Engine:
         """Queue a request; `key` is the caller's, unique among open ones; `salt` its tenant; matcher: of its grammar; a lower priority
         number goes first. Raises BadRequest, ContextExceeded, Unavailable (queue full)."""
         check_params(params, self.vocab)
+        if params.grammar is not None and matcher is None:
+            raise BadRequest("a grammar wants its matcher", param=params.grammar.param)
         limit = limit_tokens(len(prompt), params, self.context_tokens)
         if not all(0 <= token < self.vocab for token in prompt):
             raise BadRequest(f"token ids must be in [0, {self.vocab})", param="prompt")

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -24,11 +25,30 @@ from msgspec.structs import replace
 from local_engine.config import EngineConfig
 from local_engine.errors import BadRequest, ConfigError, EngineError, Unavailable
 from local_engine.transport import Connection, Transport
-from local_engine.wire import VERSION, Batch, Cancel, Hello, Piece, Ping, Pong, Refused, Stats, StatsQuery, Submit, ToEngine, Welcome
+from local_engine.wire import (
+    MAX_CHOICES,
+    VERSION,
+    Batch,
+    Cancel,
+    Hello,
+    Logged,
+    Params,
+    Piece,
+    Ping,
+    Pong,
+    Refused,
+    Stats,
+    StatsQuery,
+    Submit,
+    ToEngine,
+    Welcome,
+)
 
 if TYPE_CHECKING:  # imported by `_load`: the socket answers before torch is there
     from local_engine.detokenizer import TextStream
     from local_engine.engine import Engine, Output
+    from local_engine.grammar import Grammars, Matcher
+    from local_engine.sampling import Pick
     from local_engine.tokenizer import Tokenizer
 
 log = logging.getLogger("tollway.engine")
@@ -37,22 +57,68 @@ QUEUED_STEPS = 256  # steps whose text is not made yet; beyond it the step loop 
 FLUSH_S = 1.0
 PARENT_GONE_S = 5.0  # then the process ends whatever its threads do
 CRASHED = 70
+MAX_SEED = 2**64
+SEED_STEP = 0xD1342543DE82EF95  # between the seeds of a request's choices: odd, so that they differ
 
 
 class Stream:
-    """One open request. `prompt` and `text` are set by the encoding thread before the engine knows the request."""
+    """One choice of an open request. `prompt`, `text` and `matcher` are set by an encoding thread before the engine knows it.
 
-    __slots__ = ("cancelled", "connection", "held", "id", "output_tokens", "prompt", "submit", "text")
+    family: all choices of the request. Those after the first join the engine when the first has its first token, so that they find its
+    prompt computed.
+    """
 
-    def __init__(self, key: int, connection: Connection, submit: Submit) -> None:
+    __slots__ = ("cancelled", "choice", "connection", "family", "held", "id", "log", "matcher", "output_tokens", "prompt", "submit", "text")
+
+    def __init__(self, key: int, connection: Connection, submit: Submit, family: list[Stream]) -> None:
         self.id = key  # the engine's; the client's is submit.id
         self.connection = connection
         self.submit = submit
+        self.family = family
+        self.choice = len(family)
         self.prompt: list[int] = []
         self.text: TextStream | None = None
+        self.matcher: Matcher | None = None
+        self.log: TokenLog | None = None
         self.held: list[int] = []  # ids whose text is not out yet
         self.output_tokens = 0
         self.cancelled = False
+
+    @property
+    def params(self) -> Params:
+        """Its own: every choice draws by a seed of its own."""
+        params = self.submit.params
+        if self.choice == 0 or params.seed is None:
+            return params
+        return replace(params, seed=(params.seed + self.choice * SEED_STEP) % MAX_SEED)
+
+
+class TokenLog:
+    """Log probabilities on their way out with the text of their tokens; behind a stop string they stay inside as it does."""
+
+    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
+        self._bytes_of = bytes_of
+        self._waiting: list[Logged] = []
+        self._told_bytes = 0
+        self._shown_bytes = 0
+
+    def add(self, pick: Pick) -> None:
+        top = [(self._bytes_of(token), logprob) for token, logprob in pick.top]
+        self._waiting.append(Logged(self._bytes_of(pick.token), pick.logprob or 0.0, top))
+
+    def take(self, text: str, stopped: bool) -> list[Logged]:
+        """Of the tokens so far, now that this text goes out."""
+        self._shown_bytes += len(text.encode())
+        taken, self._waiting = self._waiting, []
+        if not stopped:
+            self._told_bytes += sum(len(one.token) for one in taken)
+            return taken
+        found = []
+        for one in taken:
+            if self._told_bytes < self._shown_bytes:
+                found.append(one)
+            self._told_bytes += len(one.token)
+        return found
 
 
 class Server:
@@ -63,11 +129,14 @@ class Server:
             config.socket_path, self, cap_bytes=config.outbound_bytes, max_connections=config.max_connections
         )  # fmt: skip
         self._tokenizer: Tokenizer | None = None
+        self._grammars: Callable[[], Grammars] | None = None
+        self._eos_ids: frozenset[int] = frozenset()
         self._stats = Stats(kv_bytes_cap=config.kv_bytes)
         self._streams: dict[int, Stream] = {}
         self._next_id = 0
         self._max_open = config.max_sequences + config.max_waiting
         self._to_encode: queue.Queue[Stream] = queue.Queue(self._max_open)
+        self._to_compile: queue.Queue[Stream] = queue.Queue(self._max_open)
         self._to_decode: queue.Queue[list[Output]] = queue.Queue(QUEUED_STEPS)
         self._inbox: deque[Callable[[Engine], None]] = deque()  # bounded by the open requests: an add and two aborts each
         self._wake = threading.Event()
@@ -82,7 +151,11 @@ class Server:
         _watch_parent()
         self._transport.thread.start()
         engine = self._load()
-        for name, loop in (("engine-encode", self._encode_loop), ("engine-decode", self._decode_loop)):
+        for name, loop in (
+            ("engine-encode", lambda: self._encode_loop(self._to_encode)),
+            ("engine-compile", lambda: self._encode_loop(self._to_compile)),  # a huge grammar takes a second
+            ("engine-decode", self._decode_loop),
+        ):
             threading.Thread(target=loop, name=name, daemon=True).start()
         self._set_state(Welcome(state="ready", model=Path(self.config.model_dir).name, context_tokens=engine.context_tokens))
         while not self._stopping:
@@ -129,14 +202,17 @@ class Server:
         started = time.monotonic()
         model = load(folder)
         engine = Engine(model, self.config)
-        self._tokenizer = Tokenizer(model.folder)
+        self._tokenizer = tokenizer = Tokenizer(model.folder)
+        self._eos_ids = engine.eos_ids
+        self._grammars = cache(lambda: grammars(tokenizer, engine))
         log.info("%s is loaded in %.1f s, %d threads", model.name, time.monotonic() - started, self.config.thread_count)
         return engine
 
     def _stop(self) -> None:
         self._set_state(Welcome(state="stopping", detail="the engine is stopping"))
-        for stream in list(self._streams.values()):
-            self._refuse(stream, Unavailable("the engine is stopping", retry_after_s=self.config.retry_after_s))
+        for stream in self._streams.copy().values():
+            if stream.id in self._streams:  # else it went with another choice of its request
+                self._refuse(stream, Unavailable("the engine is stopping", retry_after_s=self.config.retry_after_s))
         self._transport.close(FLUSH_S)
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
@@ -157,7 +233,7 @@ class Server:
             case Submit():
                 self._submit(connection, message)
             case Cancel(id):
-                for stream in [s for s in self._streams.values() if s.connection is connection and s.submit.id == id]:
+                for stream in [s for s in self._streams.copy().values() if s.connection is connection and s.submit.id == id]:
                     self._cancel(stream)
             case StatsQuery():
                 connection.send(self.stats())
@@ -179,48 +255,73 @@ class Server:
         )
 
     def _submit(self, connection: Connection, submit: Submit) -> None:
-        config = self.config
-        self._next_id += 1
-        stream = Stream(self._next_id, connection, submit)
+        family: list[Stream] = []
+        for _ in range(min(max(1, submit.params.n), MAX_CHOICES)):
+            self._next_id += 1
+            family.append(Stream(self._next_id, connection, submit, family))
+        first = family[0]
+        error = self._unfit(submit, len(family))
+        if error is not None:
+            self._refuse(first, error)
+            return
+        self._streams.update((stream.id, stream) for stream in family)
+        (self._to_encode if submit.params.grammar is None else self._to_compile).put_nowait(first)  # never full: it holds open ones only
+
+    def _unfit(self, submit: Submit, choices: int) -> EngineError | None:
+        """Why a request is refused before it is looked into."""
+        config, open_ = self.config, len(self._streams)
         if self.state.state != "ready":
-            self._refuse(stream, Unavailable(self.state.detail or self.state.state, retry_after_s=config.loading_retry_after_s))
-        elif len(self._streams) >= self._max_open:
-            self._refuse(stream, Unavailable(f"{len(self._streams)} requests are open already", retry_after_s=config.retry_after_s))
-        elif submit.text is not None and len(submit.text) > config.max_prompt_bytes:
-            self._refuse(stream, BadRequest(f"the prompt is over {config.max_prompt_bytes} bytes", param="messages"))
-        else:
-            self._streams[stream.id] = stream
-            self._to_encode.put_nowait(stream)  # never full: it holds open requests only
+            return Unavailable(self.state.detail or self.state.state, retry_after_s=config.loading_retry_after_s)
+        if choices > self._max_open:
+            return BadRequest(f"n may be up to {self._max_open} here, not {choices}", param="n")
+        if open_ + choices > self._max_open:
+            return Unavailable(f"{open_} requests are open already", retry_after_s=config.retry_after_s)
+        if submit.text is not None and len(submit.text) > config.max_prompt_bytes:
+            return BadRequest(f"the prompt is over {config.max_prompt_bytes} bytes", param="messages")
+        return None
 
     def _cancel(self, stream: Stream) -> None:
         stream.cancelled = True
         self._streams.pop(stream.id, None)
         self._ask(lambda engine: engine.abort(stream.id))
 
-    # ---- the encoding thread
-    def _encode_loop(self) -> None:
+    # ---- the encoding threads
+    def _encode_loop(self, given: queue.Queue[Stream]) -> None:
         while True:
-            stream = self._to_encode.get()
+            stream = given.get()
             if not stream.cancelled:
-                self._encode(stream)
+                try:
+                    self._encode(stream)
+                except EngineError as error:
+                    self._refuse(stream, error)
 
-    def _encode(self, stream: Stream) -> None:
+    def _encode(self, first: Stream) -> None:
+        """Ids, texts and grammars of a request's choices; the engine gets the first of them. Raises BadRequest."""
         from local_engine.detokenizer import TextStream
 
-        if self._tokenizer is None:
+        if self._tokenizer is None or self._grammars is None:
             raise RuntimeError("a request was accepted before the tokenizer was there")
-        submit = stream.submit
-        stream.prompt = self._tokenizer.encode(submit.text) if submit.text is not None else submit.ids or []
-        stream.text = TextStream(self._tokenizer.detokenizer(), submit.params.stop, submit.params.min_tokens)
+        submit, params = first.submit, first.submit.params
+        prompt = self._tokenizer.encode(submit.text) if submit.text is not None else submit.ids or []
+        for stream in first.family:
+            stream.prompt = prompt
+            stream.text = TextStream(self._tokenizer.detokenizer(), params.stop, params.min_tokens)
+            stream.matcher = None if params.grammar is None else self._grammars().matcher(params.grammar)
+            stream.log = None if params.logprobs is None else TokenLog(self._tokenizer.bytes_of)
+        self._join(first)
+
+    def _join(self, stream: Stream) -> None:
+        """Let the engine have it."""
 
         def add(engine: Engine) -> None:
             try:
-                engine.add(stream.id, stream.prompt, submit.params, submit.salt, priority=submit.priority)
+                submit = stream.submit
+                engine.add(stream.id, stream.prompt, stream.params, submit.salt, stream.matcher, submit.priority)
             except EngineError as error:
                 self._refuse(stream, error)
 
         self._ask(add)
-        if stream.cancelled:  # while it was encoded: its abort may stand before its add
+        if stream.cancelled:  # meanwhile: its abort may stand before its add
             self._ask(lambda engine: engine.abort(stream.id))
 
     # ---- the decoding thread
@@ -240,9 +341,21 @@ class Server:
         """What one token adds to what the client sees; None while its text is held back."""
         if stream.text is None:
             raise RuntimeError("a token came for a request that was never encoded")
+        if output.reason == "failed":
+            error = stream.matcher.error if stream.matcher is not None else ""
+            self._refuse(stream, EngineError(f"the grammar became too hard to go on with: {error}"))
+            return None
+        if stream.choice == 0 and stream.output_tokens == 0:
+            for other in stream.family[1:]:
+                self._join(other)
         stream.output_tokens += 1
         stream.held.append(output.token)
-        text, stopped = stream.text.push(output.token, last=output.reason is not None)
+        if output.reason == "stop" and output.token in self._eos_ids:
+            text, stopped = stream.text.end(), False
+        else:
+            text, stopped = stream.text.push(output.token, last=output.reason is not None)
+            if stream.log is not None:
+                stream.log.add(output.pick)
         reason = "stop" if stopped else output.reason
         if not text and reason is None:
             return None
@@ -251,7 +364,8 @@ class Server:
             self._streams.pop(stream.id, None)
             if output.reason is None:
                 self._ask(lambda engine: engine.abort(stream.id))
-        return Piece(stream.submit.id, text, ids, len(stream.prompt), stream.output_tokens, reason)
+        logged = stream.log.take(text, stopped) if stream.log is not None else []
+        return Piece(stream.submit.id, text, ids, len(stream.prompt), stream.output_tokens, reason, stream.choice, logged)
 
     # ---- any thread
     def _ask(self, action: Callable[[Engine], None]) -> None:
@@ -259,7 +373,10 @@ class Server:
         self._wake.set()
 
     def _refuse(self, stream: Stream, error: EngineError) -> None:
-        self._streams.pop(stream.id, None)
+        """The whole request ends, all its choices."""
+        for one in stream.family:
+            if self._streams.pop(one.id, None) is not None and one is not stream:
+                self._cancel(one)
         refused = Refused(
             id=stream.submit.id, kind=error.kind, message=error.message, retry_after_s=error.retry_after_s, param=error.param
         )  # fmt: skip
@@ -277,6 +394,12 @@ def serve(config: EngineConfig) -> int:
     if config.nice:
         os.nice(config.nice)
     return Server(config.checked()).run()
+
+
+def grammars(tokenizer: Tokenizer, engine: Engine) -> Grammars:
+    from local_engine.grammar import Grammars  # a second for a vocabulary of 50,000: whoever asks for none waits for none
+
+    return Grammars(tokenizer.to_json(), engine.vocab, engine.eos_ids)
 
 
 def _present(folder: Path) -> bool:

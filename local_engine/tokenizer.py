@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tokenizers import Tokenizer as HfTokenizer
 
 from local_engine.detokenizer import ByteTable, Detokenizer, WindowDetokenizer
+
+LONE_BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # how vocabularies with byte fallback name a byte
+SPACE = "\u2581"  # how vocabularies of SentencePiece write a space
 
 
 class Tokenizer:
@@ -19,6 +23,8 @@ class Tokenizer:
         self._tokenizer.no_truncation()  # a folder may ask to cut long input silently; here it is counted and refused
         decoder = json.loads(path.read_text(encoding="utf-8")).get("decoder") or {}
         self._bytes = ByteTable(self._tokenizer) if decoder.get("type") == "ByteLevel" else None
+        vocabulary = {} if self._bytes is not None else self._tokenizer.get_vocab(with_added_tokens=True)
+        self._lone_bytes = {token: bytes.fromhex(text[3:5]) for text, token in vocabulary.items() if LONE_BYTE.fullmatch(text)}
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -32,4 +38,11 @@ class Tokenizer:
         return self._tokenizer.to_str()
 
     def detokenizer(self) -> Detokenizer:
-        return self._bytes.detokenizer() if self._bytes is not None else WindowDetokenizer(self.decode)
+        if self._bytes is not None:
+            return self._bytes.detokenizer()
+        return WindowDetokenizer(self.decode, frozenset(self._lone_bytes))
+
+    def bytes_of(self, token: int) -> bytes:
+        """What one token stands for by itself, special ones by their names."""
+        known = self._bytes.bytes_of(token) if self._bytes is not None else self._lone_bytes.get(token, b"")
+        return known or (self._tokenizer.id_to_token(token) or "").replace(SPACE, " ").encode()

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from local_engine.errors import EngineError
+from local_engine.errors import BadRequest, EngineError
 
-VERSION = 1
+VERSION = 2
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_STOP_STRINGS = 16
 MAX_LOGPROBS = 20
@@ -92,8 +92,17 @@ class Welcome(Struct, frozen=True, tag="welcome", kw_only=True):
     context_tokens: int = 0
 
 
+class Logged(Struct, frozen=True, array_like=True):
+    """One token of an answer with its log probability, and those of the likeliest in its place, by the model alone. Tokens are bytes."""
+
+    token: bytes
+    logprob: float
+    top: list[tuple[bytes, float]] = []
+
+
 class Piece(Struct, frozen=True, array_like=True):
-    """What one step brought for one request. Counts are totals so far; `reason` (stop | length) only on the last piece."""
+    """What one step brought for one choice of a request. Counts are totals so far, `output_tokens` of this choice; `reason` (stop |
+    length) only on the choice's last piece."""
 
     id: int
     text: str
@@ -101,6 +110,8 @@ class Piece(Struct, frozen=True, array_like=True):
     prompt_tokens: int
     output_tokens: int
     reason: str | None = None
+    choice: int = 0
+    logged: list[Logged] = []
 
 
 class Batch(Struct, frozen=True, tag="batch"):
@@ -150,10 +161,10 @@ decode_to_client = msgspec.msgpack.Decoder(ToClient).decode
 
 
 def frame(message: ToEngine | ToClient) -> bytes:
-    """Length and body of one message."""
+    """Length and body of one message. Raises BadRequest for one over the limit: what a client asks is all that can grow so long."""
     body = _encoder.encode(message)
     if len(body) > MAX_MESSAGE_BYTES:
-        raise EngineError(f"a message of {len(body)} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+        raise BadRequest(f"a message of {len(body)} bytes is over the limit of {MAX_MESSAGE_BYTES}", param="messages")
     return LENGTH.pack(len(body)) + body
 
 
