@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
-    parser.add_argument("--precision", help="f32")
+    parser.add_argument("--precision", help="f32, bf16 or int8")
     for name in ("threads", "max-sequences", "max-waiting", "max-step-tokens", "kv-bytes", "nice"):
         parser.add_argument(f"--{name}", type=int)
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from local_engine.errors import ConfigError
 
-PRECISIONS = ("f32",)
+PRECISIONS = ("f32", "bf16", "int8")
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):

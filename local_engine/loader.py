@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from msgspec import Struct
 
 from local_engine.errors import ConfigError
+from local_engine.layers.linear import Weight
+from local_engine.layers.rotary import RopeScaling
+from local_engine.weights import read_weights
 
-FAMILIES = {"LlamaForCausalLM": False, "Qwen2ForCausalLM": True}  # architecture: q, k and v have biases without the config saying so
+FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
 class Shape(Struct, frozen=True, kw_only=True):
@@ -33,6 +36,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     context_tokens: int
     norm_eps: float
     rope_theta: float
+    rope_scaling: RopeScaling | None = None
     tied: bool
     eos_ids: frozenset[int]
 
@@ -41,16 +45,17 @@ class Model(Struct, frozen=True, kw_only=True):
     name: str
     folder: Path  # holds tokenizer.json
     shape: Shape
-    weights: Mapping[str, torch.Tensor]  # f32, by their Hugging Face names
+    weights: Mapping[str, Weight]  # in the asked precision, by their Hugging Face names
 
 
-def load(model_dir: Path) -> Model:
+def load(model_dir: Path, precision: str = "f32") -> Model:
     """The model in `model_dir` (a folder, or a GGUF file). Raises ConfigError naming what is missing or not supported."""
     folder = _folder(model_dir)
     shape = read_shape(folder)
     if not (folder / "tokenizer.json").exists():
         raise ConfigError(f"{folder} has no tokenizer.json")
-    return Model(name=model_dir.stem if model_dir.is_file() else model_dir.name, folder=folder, shape=shape, weights=_weights(folder))
+    name = model_dir.stem if model_dir.is_file() else model_dir.name
+    return Model(name=name, folder=folder, shape=shape, weights=read_weights(folder, precision))
 
 
 def present(model_dir: Path) -> bool:
@@ -65,12 +70,12 @@ def read_shape(folder: Path) -> Shape:
     if family not in FAMILIES:
         raise ConfigError(f"{folder}: architecture {family} is not supported, only {', '.join(FAMILIES)}")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ConfigError(f"{folder}: rope scaling {kind!r} is not supported")
-    for name, allowed in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
-        if config.get(name, allowed) != allowed:
-            raise ConfigError(f"{folder}: {name} = {config[name]!r} is not supported")
+    windows = config.get("use_sliding_window", family == "MistralForCausalLM")
+    if windows and (config.get("sliding_window") or math.inf) < config.get("max_position_embeddings", 0):
+        raise ConfigError(f"{folder}: sliding_window = {config['sliding_window']} is not supported")
+    for name, allowed in (("hidden_act", "silu"), ("partial_rotary_factor", 1.0)):
+        if config.get(name, allowed) != allowed or rope.get(name, allowed) != allowed:
+            raise ConfigError(f"{folder}: {name} = {config.get(name, rope.get(name))!r} is not supported")
     try:
         return _shape(folder, config, rope)
     except KeyError as error:
@@ -90,6 +95,7 @@ def _shape(folder: Path, config: Mapping[str, Any], rope: Mapping[str, Any]) -> 
         context_tokens=config["max_position_embeddings"],
         norm_eps=config["rms_norm_eps"],
         rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
+        rope_scaling=_rope_scaling(folder, rope),
         tied=bool(config.get("tie_word_embeddings", False)),
         eos_ids=_eos_ids(folder, config),
     )
@@ -103,19 +109,21 @@ def _eos_ids(folder: Path, config: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(eos if isinstance(eos, list) else [eos])
 
 
-def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    files = sorted(folder.glob("*.safetensors"))
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        files = sorted({folder / name for name in _json(index)["weight_map"].values()})
-    if not files:
-        raise ConfigError(f"{folder} has no safetensors file")
-    weights: dict[str, torch.Tensor] = {}
-    for file in files:
-        weights.update(load_file(str(file)))
-    return {name: weight.float() for name, weight in weights.items()}
+def _rope_scaling(folder: Path, rope: Mapping[str, Any]) -> RopeScaling | None:
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return RopeScaling(kind=kind, factor=rope["factor"])
+    if kind == "llama3":
+        return RopeScaling(
+            kind=kind,
+            factor=rope["factor"],
+            low_factor=rope["low_freq_factor"],
+            high_factor=rope["high_freq_factor"],
+            trained_tokens=rope["original_max_position_embeddings"],
+        )
+    raise ConfigError(f"{folder}: rope scaling {kind!r} is not supported, only linear and llama3")
 
 
 def _folder(model_dir: Path) -> Path:

@@ -25,7 +25,7 @@ class Offline:
     """A loaded model. Raises ConfigError when the folder cannot be used."""
 
     def __init__(self, config: EngineConfig) -> None:
-        model = load(Path(config.model_dir))
+        model = load(Path(config.model_dir), config.precision)
         self.tokenizer = Tokenizer(model.folder)
         self.engine = Engine(model, config.checked())
 

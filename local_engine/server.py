@@ -200,7 +200,7 @@ class Server:
         from local_engine.tokenizer import Tokenizer
 
         started = time.monotonic()
-        model = load(folder)
+        model = load(folder, self.config.precision)
         engine = Engine(model, self.config)
         self._tokenizer = tokenizer = Tokenizer(model.folder)
         self._eos_ids = engine.eos_ids

@@ -1,11 +1,12 @@
-"""The Llama shape (and Qwen2's, which adds biases to q, k, v): tokens of many sequences in one flat row, logits of some rows out.
+"""The Llama shape, and those that differ by parts only: biases (Qwen2), norms of queries and keys (Qwen3), nothing (Mistral).
 
-Everything but attention works on the flat row, so a step is one set of matrix products whoever shares it. Knows no request.
+Tokens of many sequences in one flat row, logits of some rows out. Everything but attention works on the flat row, so a step is one set
+of matrix products whoever shares it. Which parts a model has is seen by its weights. Knows no request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,68 +14,141 @@ from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
 from local_engine.layers.attention import Layout, attend
-from local_engine.layers.linear import Linear, Tensor
-from local_engine.layers.norm import rms_norm
-from local_engine.layers.rotary import rotary_table, rotate
+from local_engine.layers.linear import Int8Linear, Linear, Quantised, Tensor, Weight, join, linear
+from local_engine.layers.norm import RmsNorm
+from local_engine.layers.rotary import pairs, rotary_table, rotate
 from local_engine.loader import Shape
+
+Product = Linear | Int8Linear
 
 
 class Layer(NamedTuple):
-    norm: Tensor
-    qkv: Linear
-    out: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    norm: RmsNorm
+    qkv: Product
+    q_norm: RmsNorm | None
+    k_norm: RmsNorm | None
+    out: Product
+    mlp_norm: RmsNorm
+    gate_up: Product
+    down: Product
 
 
 class Llama:
-    def __init__(self, shape: Shape, weights: Mapping[str, Tensor]) -> None:
-        try:
-            self.embedding = weights["model.embed_tokens.weight"]
-            self.norm = weights["model.norm.weight"]
-            self.head = Linear(self.embedding if shape.tied else weights["lm_head.weight"])
-            self.layers = [_layer(weights, f"model.layers.{i}.") for i in range(shape.layers)]
-        except KeyError as error:
-            raise ConfigError(f"the model's weights lack {error.args[0]}") from None
+    def __init__(self, shape: Shape, weights: Mapping[str, Weight]) -> None:
+        parts = _Parts(shape, weights)
+        self.embedding = parts.tensor("model.embed_tokens.weight")
+        self.norm = RmsNorm(parts.tensor("model.norm.weight"), shape.norm_eps)
+        self.head = parts.head(self.embedding)
+        self.layers = [parts.layer(f"model.layers.{i}.") for i in range(shape.layers)]
+        parts.all_used()
         self.shape = shape
-        self.cos, self.sin = rotary_table(shape.context_tokens, shape.head_dim, shape.rope_theta)
+        table = rotary_table(shape.context_tokens, shape.head_dim, shape.rope_theta, shape.rope_scaling)
+        self.turns = table.to(self.embedding.device)
 
     def forward(self, ids: Tensor, positions: Tensor, cache: Tensor, layout: Layout, rows: Tensor) -> Tensor:
-        """ids, positions [tokens] -> logits [len(rows), vocab] of the flat rows `rows`. Writes keys and values where `layout` says.
+        """ids, positions [tokens] -> logits f32 [len(rows), vocab] of the flat rows `rows`. Writes keys and values where `layout` says.
 
         cache [layers, 2, kv_heads, slots, head_dim].
         """
-        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
+        turns = self.turns[positions][:, None]
         x = self.embedding[ids]
-        eps = self.shape.norm_eps
         for index, layer in enumerate(self.layers):
-            x = x + self._attention(layer, rms_norm(x, layer.norm, eps), (cos, sin), cache[index], layout)
-            gate, up = layer.gate_up(rms_norm(x, layer.mlp_norm, eps)).chunk(2, -1)
-            x = x + layer.down(silu(gate) * up)
-        return self.head(rms_norm(x[rows], self.norm, eps))
+            x += self._attention(layer, layer.norm(x), turns, cache[index], layout)
+            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
+            x += layer.down(silu(gate).mul_(up))
+        return self.head(self.norm(x[rows])).float()
 
-    def _attention(self, layer: Layer, x: Tensor, rotary: tuple[Tensor, Tensor], cache: Tensor, layout: Layout) -> Tensor:
+    def _attention(self, layer: Layer, x: Tensor, turns: Tensor, cache: Tensor, layout: Layout) -> Tensor:
         s = self.shape
         mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
-        turned = rotate(mixed[:, : s.heads + s.kv_heads], *rotary)
+        turned = rotate(_normed(mixed, s.heads, layer), turns)
         q, k, v = turned[:, : s.heads], turned[:, s.heads :], mixed[:, s.heads + s.kv_heads :]
         return layer.out(attend(q, k, v, cache, layout))
 
 
-def _layer(weights: Mapping[str, Tensor], prefix: str) -> Layer:
-    def get(name: str) -> Tensor:
-        return weights[prefix + name]
+def _normed(mixed: Tensor, heads: int, layer: Layer) -> Tensor:
+    """Queries and keys out of `mixed`, normed by head where the model does that."""
+    both = (mixed.shape[1] + heads) // 2
+    if layer.q_norm is None or layer.k_norm is None:
+        return mixed[:, :both]
+    return torch.cat((layer.q_norm(mixed[:, :heads]), layer.k_norm(mixed[:, heads:both])), 1)
 
-    def joined(names: Sequence[str], suffix: str) -> Tensor:
-        return torch.cat([get(name + suffix) for name in names])
 
-    qkv = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]
-    return Layer(
-        norm=get("input_layernorm.weight"),
-        qkv=Linear(joined(qkv, ".weight"), joined(qkv, ".bias") if f"{prefix}self_attn.q_proj.bias" in weights else None),
-        out=Linear(get("self_attn.o_proj.weight"), weights.get(f"{prefix}self_attn.o_proj.bias")),
-        mlp_norm=get("post_attention_layernorm.weight"),
-        gate_up=Linear(joined(["mlp.gate_proj", "mlp.up_proj"], ".weight")),
-        down=Linear(get("mlp.down_proj.weight")),
-    )
+class _Parts:
+    """The weights by name, as layers. ConfigError for one that is missing, and for those that nothing asked for."""
+
+    def __init__(self, shape: Shape, weights: Mapping[str, Weight]) -> None:
+        self._shape = shape
+        self._weights = weights
+        self._used: set[str] = set()
+
+    def layer(self, prefix: str) -> Layer:
+        attention, mlp, eps = f"{prefix}self_attn.", f"{prefix}mlp.", self._shape.norm_eps
+        norms = [self._head_norm(f"{attention}{name}_norm.weight") for name in ("q", "k")]
+        return Layer(
+            norm=RmsNorm(self.tensor(f"{prefix}input_layernorm.weight"), eps),
+            qkv=self._qkv(attention),
+            q_norm=norms[0],
+            k_norm=norms[1],
+            out=self.product(f"{attention}o_proj"),
+            mlp_norm=RmsNorm(self.tensor(f"{prefix}post_attention_layernorm.weight"), eps),
+            gate_up=self.product(f"{mlp}gate_proj", f"{mlp}up_proj"),
+            down=self.product(f"{mlp}down_proj"),
+        )
+
+    def product(self, *names: str) -> Product:
+        """The products of one input, joined."""
+        biases = [bias for name in names if isinstance(bias := self.found(f"{name}.bias"), Tensor)]
+        if biases and len(biases) != len(names):
+            raise ConfigError(f"the model's weights have a bias for some of {', '.join(names)} only")
+        return linear(join([self._weight(f"{name}.weight") for name in names]), torch.cat(biases) if biases else None)
+
+    def head(self, embedding: Tensor) -> Product:
+        """Tied: the embedding itself, or its int8 twin."""
+        own = self.found("lm_head.weight")
+        return self.product("lm_head") if isinstance(own, Quantised) or not self._shape.tied else linear(embedding)
+
+    def tensor(self, name: str) -> Tensor:
+        weight = self._weight(name)
+        if not isinstance(weight, Tensor):
+            raise ConfigError(f"{name} must not be quantised")
+        return weight
+
+    def found(self, name: str) -> Weight | None:
+        self._used.add(name)
+        return self._weights.get(name)
+
+    def all_used(self) -> None:
+        left = [name for name in self._weights if name not in self._used and not name.endswith("rotary_emb.inv_freq")]
+        if left:
+            raise ConfigError(f"the model has weights that this engine has no place for: {', '.join(sorted(left)[:3])}")
+
+    def _weight(self, name: str) -> Weight:
+        weight = self.found(name)
+        if weight is None:
+            raise ConfigError(f"the model's weights lack {name}")
+        return weight
+
+    def _qkv(self, attention: str) -> Product:
+        """q, k and v in one product; the rows of q and k ordered as `rotate` wants them."""
+        s = self._shape
+        orders = {"q": pairs(s.heads, s.head_dim), "k": pairs(s.kv_heads, s.head_dim), "v": torch.arange(s.kv_heads * s.head_dim)}
+        weights, biases = [], []
+        for name, order in orders.items():
+            weights.append(_ordered(self._weight(f"{attention}{name}_proj.weight"), order))
+            bias = self.found(f"{attention}{name}_proj.bias")
+            if isinstance(bias, Tensor):
+                biases.append(bias[order])
+        if len(biases) not in (0, len(orders)):
+            raise ConfigError(f"the model's weights have a bias for some of q, k and v in {attention} only")
+        return linear(join(weights), torch.cat(biases) if biases else None)
+
+    def _head_norm(self, name: str) -> RmsNorm | None:
+        weight = self.found(name)
+        if not isinstance(weight, Tensor):
+            return None
+        return RmsNorm(weight[pairs(1, self._shape.head_dim)], self._shape.norm_eps)
+
+
+def _ordered(weight: Weight, order: Tensor) -> Weight:
+    return Quantised(weight.values[order], weight.scales[order]) if isinstance(weight, Quantised) else weight[order]
