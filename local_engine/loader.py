@@ -1,6 +1,6 @@
 """A model folder -> its shape and one state dict. Reads Hugging Face folders (safetensors, shards too) and GGUF files, converted once.
 
-Refuses what it cannot run rightly (rope scaling, sliding windows, other families). Knows nothing of requests.
+Refuses what it cannot run rightly (other rope scalings, sliding windows, other families). Knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ def read_shape(folder: Path) -> Shape:
     if windows and (config.get("sliding_window") or math.inf) < config.get("max_position_embeddings", 0):
         raise ConfigError(f"{folder}: sliding_window = {config['sliding_window']} is not supported")
     for name, allowed in (("hidden_act", "silu"), ("partial_rotary_factor", 1.0)):
-        if config.get(name, allowed) != allowed or rope.get(name, allowed) != allowed:
-            raise ConfigError(f"{folder}: {name} = {config.get(name, rope.get(name))!r} is not supported")
+        found = rope.get(name, config.get(name, allowed))
+        if found != allowed:
+            raise ConfigError(f"{folder}: {name} = {found!r} is not supported")
     try:
         return _shape(folder, config, rope)
     except KeyError as error:

@@ -44,11 +44,14 @@ def test_newer_files_keep_theta_in_rope_parameters(tmp_path: Path) -> None:
     ("members", "says"),
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "rope scaling 'llama3'"),
-        ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope scaling 'linear'"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 8}}, "rope scaling 'yarn'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope scaling 'dynamic'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "lacks low_freq_factor"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"mlp_bias": True}, "mlp_bias"),
-        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "partial_rotary_factor = 0.25"),
+        ({"use_sliding_window": True, "sliding_window": 64}, "sliding_window = 64"),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": 64}, "sliding_window = 64"),
     ],
 )
 def test_what_would_be_computed_wrongly_is_refused(tmp_path: Path, members: dict[str, Any], says: str) -> None:
@@ -77,24 +80,11 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_shards_are_joined(tiny: Path, tmp_path: Path) -> None:
-    folder = make_model(tmp_path / "m")
-    weights = load_file(folder / "model.safetensors")
-    names = sorted(weights)
-    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-    for file, part in shards.items():
-        save_file({name: weights[name] for name in part}, str(folder / file))
-    (folder / "model.safetensors").unlink()
-    index = {"weight_map": {name: file for file, part in shards.items() for name in part}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert all(torch.equal(weight, weights[name]) for name, weight in load(folder).weights.items())
-
-
 def test_half_precision_files_are_widened(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "m")
     weights = {name: weight.bfloat16() for name, weight in load_file(folder / "model.safetensors").items()}
     save_file(weights, str(folder / "model.safetensors"))
-    assert {weight.dtype for weight in load(folder).weights.values()} == {torch.float32}
+    assert {weight.dtype for weight in load(folder).weights.values() if isinstance(weight, torch.Tensor)} == {torch.float32}
 
 
 def test_a_gguf_file_is_converted_once_however_many_start(tiny: Path, tmp_path: Path) -> None:

@@ -95,11 +95,17 @@ def make_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
         weights[f"{prefix}post_attention_layernorm.weight"] = 1 + random(hidden, scale=0.2)
         for name, rows in (("q", query), ("k", kv), ("v", kv)):
             weights[f"{prefix}self_attn.{name}_proj.weight"] = random(rows, hidden)
-            if config["architectures"] == ["Qwen2ForCausalLM"]:
+            if config["architectures"] == ["Qwen2ForCausalLM"] or config["attention_bias"]:
                 weights[f"{prefix}self_attn.{name}_proj.bias"] = random(rows)
+            if config["architectures"] == ["Qwen3ForCausalLM"] and name != "v":
+                weights[f"{prefix}self_attn.{name}_norm.weight"] = 1 + random(head)
         weights[f"{prefix}self_attn.o_proj.weight"] = random(hidden, query)
+        if config["attention_bias"]:
+            weights[f"{prefix}self_attn.o_proj.bias"] = random(hidden)
         weights[f"{prefix}mlp.gate_proj.weight"] = random(inner, hidden)
         weights[f"{prefix}mlp.up_proj.weight"] = random(inner, hidden)
+        if config.get("mlp_bias"):
+            weights |= {f"{prefix}mlp.{name}_proj.bias": random(rows) for name, rows in (("gate", inner), ("up", inner), ("down", hidden))}
         weights[f"{prefix}mlp.down_proj.weight"] = random(hidden, inner)
     return weights
 
