@@ -1,4 +1,4 @@
-"""Weights in every precision, from whole and split files; the int8 file is made once by the first who asks, and anew for a changed model."""
+"""Weights in every precision, from whole and split files; int8 is made once by the first who asks, and anew for a changed model."""
 
 from __future__ import annotations
 
