@@ -182,7 +182,7 @@ class Accounts:
                 self._budgets.release(served)
             raise
         finally:
-            waiters.leave(waiter)
+            waiters.give_up(waiter)
 
     def release(self, hold: Hold) -> None:
         """Give back a hold for which no intent was written."""

@@ -216,7 +216,7 @@ class Budgets:
         self._rows: dict[tuple[str, int, str | None], list[BudgetRow]] = {}
         self._lanes: dict[Scope, Lane] = {}
         self._budgeted: dict[Scope, bool] = {}
-        self._touched = touched
+        self.touched = touched
 
     def set_rows(self, rows: Iterable[BudgetRow]) -> None:
         """Replace the snapshot of live budgets. Running holds keep the windows they drew on."""
@@ -294,7 +294,7 @@ class Budgets:
             window.reserved -= hold.worst
             window.unsynced += cost
             window.settled += cost
-            self._touched(window)
+            self.touched(window)
 
     def release(self, hold: Hold) -> None:
         """Give back a hold for which no intent was written."""
@@ -303,7 +303,7 @@ class Budgets:
         hold.done = True
         for window in hold.windows:
             window.reserved -= hold.worst
-            self._touched(window)
+            self.touched(window)
 
     def found(self, window: Window, window_id: int) -> None:
         """SQL has a row for this window now."""

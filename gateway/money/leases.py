@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from gateway.money.budgets import Window
@@ -10,10 +13,14 @@ NEXT_WINDOW_US = 60_000_000  # the next period is leased this early: else a data
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """Money asked for, given back, and taken because it is already spent. free: of the owner after `ret` has left it."""
+    """Money asked for, given back, and taken because it is already spent. free: of the owner after `ret` has left it.
+
+    steps: near the cap the only sums below `want` that are of use: what the first waiter lacks, the first two, ...
+    """
 
     window_id: int
     want: int = 0
+    steps: tuple[int, ...] = ()
     ret: int = 0
     force: int = 0
     free: int = 0
@@ -58,11 +65,17 @@ class Books(Struct, frozen=True):
     charged: int
 
 
-def plan(books: Books, want: int, ret: int, force: int) -> Grant:
-    """What one transaction does to one window. `force` ignores the cap: that money is already spent."""
+def plan(books: Books, want: int, ret: int, force: int, steps: Sequence[int] = ()) -> Grant:
+    """What one transaction does to one window. `force` ignores the cap: that money is already spent.
+
+    With `steps` a short grant ends at one of them: a part that serves nobody would be hidden from the others, who then refuse too early.
+    """
     delta = force - ret
     room = books.cap - books.spent - books.leased - delta  # charging leaves spent + leased unchanged
     granted = max(0, min(want, room))
+    if steps and granted < want:
+        whole = bisect_right(steps, granted)
+        granted = steps[whole - 1] if whole else 0
     delta += granted
     return Grant(delta, books.own - books.charged + delta, room - granted, want > granted and books.idle_of_others > 0)
 
@@ -76,21 +89,28 @@ def slice_of(window: Window, processes: int, now_us: int) -> int:
     return 0 if size < 2 * biggest else size
 
 
-def ask(window: Window, processes: int, now_us: int, need: int, idle_return_us: int) -> Ask:
-    """Decide for one window. need: the sum of what our waiters lack here. Lowers window.amount by what is sent back."""
+def ask(window: Window, processes: int, now_us: int, needs: Sequence[int], idle_return_us: int) -> Ask:
+    """Decide for one window. needs: running sums of what our waiters lack here. Lowers window.amount by what is sent back.
+
+    Near the cap all that is free goes back first, so that the same transaction can give it, with what others left, to whoever it serves.
+    """
     free = window.free
+    need = needs[-1] if needs else 0
     spare = max(0, free) - need
     keep = slice_of(window, processes, now_us)
     if now_us - max(window.used_us, window.starts_us) > idle_return_us:
         keep = 0
     want = ret = 0
-    if spare < 0 or (keep and spare < keep // 2):
+    if keep == 0:
+        want, ret = need, max(0, free)
+    elif spare < keep // 2:
         want = keep - spare
     elif spare > 2 * keep:
         ret = spare - keep
     window.near = keep == 0
     window.amount -= ret  # money on its way back is no longer ours
-    return Ask(window_id=window.id, want=want, ret=ret, force=max(0, -free), free=free - ret, near=keep == 0)
+    steps = tuple(needs) if keep == 0 else ()
+    return Ask(window_id=window.id, want=want, steps=steps, ret=ret, force=max(0, -free), free=free - ret, near=keep == 0)
 
 
 def learn(window: Window, line: Line) -> None:

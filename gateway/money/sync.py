@@ -348,7 +348,7 @@ def _windows(
             updates.append((window, charged + adjusted, 0, None))
             continue
         want = 0 if deleted else ask.want
-        grant = plan(Books(cap, spent + adjusted, leased, own, idle_of_others, charged), want, ask.ret, ask.force)
+        grant = plan(Books(cap, spent + adjusted, leased, own, idle_of_others, charged), want, ask.ret, ask.force, ask.steps)
         if charged or adjusted or grant.delta or grant.starving:
             updates.append((window, charged + adjusted, grant.delta - charged, now_us if grant.starving else None))
         idle = 0 if ask.near else max(0, ask.free + grant.delta + ask.ret)

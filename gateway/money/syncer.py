@@ -258,12 +258,12 @@ class Syncer:
         idle_us = int(self.settings.idle_return_s * 1_000_000)
         asks: list[Ask] = []
         for window in self.budgets.windows.values():
-            need = needs.get(window, 0)
-            if window.id == 0 or (not need and self._resting(window, now_us)):
+            sums = needs.get(window, [])
+            if window.id == 0 or (not sums and self._resting(window, now_us)):
                 continue
             if self.closing:
-                need = 0
-            asks.append(ask(window, self.processes, now_us, need, 0 if self.closing else idle_us))
+                sums = []
+            asks.append(ask(window, self.processes, now_us, sums, 0 if self.closing else idle_us))
         asks.sort(key=lambda one: one.window_id)
         rows = self.queue.batch(self.settings.batch_rows, self.journal)
         loop_now = asyncio.get_running_loop().time()

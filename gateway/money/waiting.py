@@ -9,6 +9,7 @@ from gateway.money.leases import lacks
 
 UNANSWERED_S = 1.0  # a database that has not answered a waiter by then counts as away: 503, not 402
 WAITERS = 10_000  # most that wait at once in one process
+STEPS = 64  # most sums told of one window; those behind count together
 
 
 class Waiter:
@@ -45,23 +46,34 @@ class Waiters:
             window.waiting += 1
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
-        """Out of the line, served or not; harmless when it has left."""
+    def give_up(self, waiter: Waiter) -> None:
+        """Out of the line without money; harmless when it has left. What was kept for it is for others now."""
         if waiter not in self._line:
             return
+        self._leave(waiter)
+        for window in waiter.lane.windows:
+            if window.waiting or window.free > 0:
+                self._budgets.touched(window)
+
+    def _leave(self, waiter: Waiter) -> None:
         del self._line[waiter]
         if waiter.timer is not None:
             waiter.timer.cancel()
         for window in waiter.lane.windows:
             window.waiting -= 1
 
-    def needs(self) -> dict[Window, int]:
-        """What they lack, by window; they count as asked from now on."""
-        needs: dict[Window, int] = {}
+    def needs(self) -> dict[Window, list[int]]:
+        """What they lack, by window: running sums in the order of the line. They count as asked from now on."""
+        needs: dict[Window, list[int]] = {}
         for waiter in self._line:
             waiter.asked = all(window.id for window in waiter.lane.windows)
             for window in waiter.lane.windows:
-                needs[window] = needs.get(window, 0) + waiter.worst
+                sums = needs.setdefault(window, [])
+                total = (sums[-1] if sums else 0) + waiter.worst
+                if len(sums) < STEPS:
+                    sums.append(total)
+                else:
+                    sums[-1] = total
         return needs
 
     def serve(self, now_us: int, *, answered: bool) -> None:
@@ -80,7 +92,7 @@ class Waiters:
                     self._recalled(waiter)
 
     def _grant(self, waiter: Waiter) -> None:
-        self.leave(waiter)
+        self._leave(waiter)
         if waiter.future.done():
             return
         for window in waiter.lane.windows:
@@ -91,7 +103,7 @@ class Waiters:
 
     def refuse(self, waiter: Waiter, now_us: int) -> None:
         """Over budget, and remembered for a moment, so that a crowd does not ask SQL one by one."""
-        self.leave(waiter)
+        self.give_up(waiter)
         for window in waiter.lane.windows:
             if lacks(window, waiter.worst):
                 fresh = window.refused_need is not None and now_us < window.refused_until_us
@@ -110,7 +122,7 @@ class Waiters:
         waiter.timer = asyncio.get_running_loop().call_later(self._recall_wait_s, self._expire, waiter, True)
 
     def _expire(self, waiter: Waiter, answered: bool) -> None:
-        self.leave(waiter)
+        self.give_up(waiter)
         if not waiter.future.done():
             waiter.future.set_result(self._budgets.refusal(waiter.lane.windows, waiter.worst, available=answered))
 

@@ -32,7 +32,7 @@ def post(gateway: Gateway, key: str, **more: object) -> tuple[int, bytes, dict[s
 def test_g25_exactly_two_of_ten(tmp_path: Path, request: pytest.FixtureRequest, workers: int, shared: bool) -> None:
     url = request.getfixturevalue("valkey_url") if shared else ""
     with FakeUpstream(json_reply(chat_answer("well", usage=(10, 5)), delay_s=0.5)).threaded() as upstream:
-        config = "[cache]\nredis_timeout_s = 1.0\n" + backend("basic", upstream.url) + route("basic", "basic")
+        config = "[cache]\nredis_timeout_s = 10.0\n" + backend("basic", upstream.url) + route("basic", "basic")
         with running(tmp_path, config, server=f"workers = {workers}", redis_url=url) as gateway:
             key = gateway.key("alpha")
             gateway.cli("limits", "set", "--team", "alpha", "--tpm", "100")
@@ -59,7 +59,7 @@ def test_g25_exactly_two_of_ten(tmp_path: Path, request: pytest.FixtureRequest, 
 def test_every_end_of_a_request_frees_its_slot(tmp_path: Path, valkey_url: str) -> None:
     """Completed, failed, refused by a budget, client gone: a limit of one at once never stays taken. The cache's hit is a request too."""
     with FakeUpstream(json_reply(chat_answer("well", usage=(10, 5)))).threaded() as upstream:
-        config = "[cache]\nredis_timeout_s = 1.0\n" + backend("basic", upstream.url) + route("basic", "basic", more="max_attempts = 1")
+        config = "[cache]\nredis_timeout_s = 10.0\n" + backend("basic", upstream.url) + route("basic", "basic", more="max_attempts = 1")
         with running(tmp_path, config, redis_url=valkey_url) as gateway:
             key = gateway.key("alpha")
             gateway.cli("limits", "set", "--team", "alpha", "--parallel", "1", "--rpm", "7")

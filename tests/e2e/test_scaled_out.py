@@ -15,7 +15,7 @@ from tests.fakes.upstream import FakeUpstream, chat_answer, chat_chunks, json_re
 @pytest.mark.parametrize("storage", ["postgres"], indirect=True)
 def test_workers_share_answers_and_books(storage: Storage, valkey_url: str, tmp_path: Path) -> None:
     with FakeUpstream(json_reply(chat_answer("shared", usage=(100, 10)))).threaded() as upstream:
-        config = backend("one", upstream.url) + route("one", "one") + "[cache]\nredis_timeout_s = 2.0\n"  # a busy machine is no outage
+        config = backend("one", upstream.url) + route("one", "one") + "[cache]\nredis_timeout_s = 10.0\n"  # a busy machine is no outage
         options = {"database_url": storage.database_url, "redis_url": valkey_url, "state": storage.state_dir}
         with running(tmp_path, config, server="workers = 2", **options) as gateway:
             key = gateway.key("alpha")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime
 
 import pytest
@@ -85,7 +86,7 @@ def test_an_overrun_is_counted_at_once_and_stops_admission() -> None:
     budgets.settle(hold, 130)
     assert lane.windows[0].free == -30
     assert budgets.take(lane, 1, NOW) is None
-    assert ask(lane.windows[0], 1, NOW, 0, 5_000_000).force == 30
+    assert ask(lane.windows[0], 1, NOW, (), 5_000_000).force == 30
 
 
 def test_those_who_wait_come_first() -> None:
@@ -114,7 +115,7 @@ def test_a_deleted_budget_no_longer_applies_but_its_hold_still_settles() -> None
     assert budgets.lane(SCOPE, NOW).windows == ()
     budgets.settle(hold, 50)
     assert (window.gone, window.unsynced) == (True, 50)
-    assert ask(window, 1, NOW, 0, 5_000_000).ret == 50
+    assert ask(window, 1, NOW, (), 5_000_000).ret == 50
 
 
 def test_a_budget_is_told_by_the_name_of_its_scope() -> None:
@@ -190,12 +191,12 @@ class Leases(RuleBasedStateMachine):
         self.budgets[who].settle(hold, cost)
         self.rows[who].append(cost)
 
-    @rule(who=st.integers(0, 1), need=st.integers(0, 400), later=st.integers(0, 10_000_000))
-    def send(self, who: int, need: int, later: int) -> None:
+    @rule(who=st.integers(0, 1), needs=st.lists(st.integers(1, 200), max_size=3), later=st.integers(0, 10_000_000))
+    def send(self, who: int, needs: list[int], later: int) -> None:
         if self.sent[who] is None:
             self.now += later
             self.processes[who].tick(self.now)
-            self.sent[who] = (ask(self.processes[who], 2, self.now, need, 5_000_000), sum(self.rows[who]))
+            self.sent[who] = (ask(self.processes[who], 2, self.now, tuple(itertools.accumulate(needs)), 5_000_000), sum(self.rows[who]))
             self.rows[who] = []
 
     @rule(who=st.integers(0, 1), answered=st.booleans())
@@ -206,7 +207,8 @@ class Leases(RuleBasedStateMachine):
         if not answered:  # aborted: the same payload goes again later
             return
         one, charged = sent
-        grant = plan(Books(self.cap, self.spent, self.leased, self.own[who], self.idle[1 - who], charged), one.want, one.ret, one.force)
+        books = Books(self.cap, self.spent, self.leased, self.own[who], self.idle[1 - who], charged)
+        grant = plan(books, one.want, one.ret, one.force, one.steps)
         self.spent += charged
         self.leased += grant.delta - charged
         self.own[who] = grant.amount

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,27 +55,53 @@ def test_a_slice_is_a_share_of_the_room_and_nothing_near_the_cap() -> None:
 
 
 def test_far_from_the_cap_a_process_extends_keeps_and_gives_back() -> None:
-    assert ask(window(amount=39, room=10_000, biggest=10), 1, NOW, 0, IDLE).want == 41
-    quiet = ask(window(amount=100, room=10_000, biggest=10), 1, NOW, 0, IDLE)
+    assert ask(window(amount=39, room=10_000, biggest=10), 1, NOW, (), IDLE).want == 41
+    quiet = ask(window(amount=100, room=10_000, biggest=10), 1, NOW, (), IDLE)
     assert (quiet.want, quiet.ret) == (0, 0)
     rich = window(amount=300, room=10_000, biggest=10)
-    assert ask(rich, 1, NOW, 0, IDLE).ret == 220
+    assert ask(rich, 1, NOW, (), IDLE).ret == 220
     assert rich.amount == 80, "money on its way back is no longer ours"
 
 
 def test_near_the_cap_it_wants_what_its_waiters_need_and_keeps_nothing() -> None:
-    assert ask(window(amount=5, room=100, biggest=90), 1, NOW, 30, IDLE).want == 25
-    spare = window(amount=50, room=100, biggest=90)
-    assert ask(spare, 1, NOW, 30, IDLE).ret == 20
-    assert spare.free == 30
+    near = window(amount=5, room=100, biggest=90)
+    asked = ask(near, 1, NOW, (20, 30), IDLE)
+    assert (asked.want, asked.ret, asked.steps) == (30, 5, (20, 30))
+    assert near.free == 0
+    assert ask(window(amount=50, room=100, biggest=90), 1, NOW, (), IDLE).ret == 50
+
+
+@given(books=st.builds(Books, PLUS, PLUS, PLUS, PLUS, PLUS, PLUS), needs=st.lists(st.integers(1, 10**12), min_size=1), ret=PLUS)
+def test_a_short_grant_ends_with_a_waiter_it_serves(books: Books, needs: list[int], ret: int) -> None:
+    steps = tuple(itertools.accumulate(needs))
+    grant = plan(books, steps[-1], ret, 0, steps)
+    granted = grant.delta + ret
+    room = grant.room + granted
+    assert granted == max((step for step in steps if step <= room), default=0)
+
+
+@given(held=st.lists(st.integers(0, 1000), min_size=2, max_size=5), room=st.integers(0, 1000))
+def test_of_those_who_ask_in_turn_nobody_is_refused_what_all_hold_together(held: list[int], room: int) -> None:
+    """Each holds a part that no other sees, as after requests that cost less than their worst. Somebody must get what is there in all."""
+    need = room + sum(held)
+    cap, served = need, 0
+    windows = [window(amount=amount, room=room, biggest=need) for amount in held]
+    for one in windows:
+        leased = sum(each.amount for each in windows)
+        own = one.amount
+        asked = ask(one, len(windows), NOW, (need,), IDLE)
+        grant = plan(Books(cap, 0, leased, own, 0, 0), asked.want, asked.ret, asked.force, asked.steps)
+        one.amount, one.room = grant.amount, grant.room
+        served += need > 0 and not lacks(one, need)
+    assert served == (need > 0)
 
 
 def test_idle_ended_and_deleted_windows_give_everything_back() -> None:
-    assert ask(window(amount=80, room=10_000, biggest=10), 1, NOW + IDLE + 1, 0, IDLE).ret == 80
-    assert ask(window(amount=80, room=10_000, biggest=10, ends_us=NOW), 1, NOW, 0, IDLE).ret == 80
-    assert ask(window(amount=80, room=10_000, biggest=10, gone=True), 1, NOW, 0, IDLE).ret == 80
+    assert ask(window(amount=80, room=10_000, biggest=10), 1, NOW + IDLE + 1, (), IDLE).ret == 80
+    assert ask(window(amount=80, room=10_000, biggest=10, ends_us=NOW), 1, NOW, (), IDLE).ret == 80
+    assert ask(window(amount=80, room=10_000, biggest=10, gone=True), 1, NOW, (), IDLE).ret == 80
     coming = window(amount=80, room=10_000, biggest=10, used_us=0, starts_us=NOW + 60_000_000)
-    assert ask(coming, 1, NOW, 0, IDLE).ret == 0, "the next period is leased before it begins"
+    assert ask(coming, 1, NOW, (), IDLE).ret == 0, "the next period is leased before it begins"
 
 
 def test_a_refusal_counts_what_others_may_bring_back() -> None:

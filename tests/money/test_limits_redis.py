@@ -26,7 +26,7 @@ def ask(tokens: int = 10, row: LimitRow = ROW) -> Ask:
 
 
 @asynccontextmanager
-async def sharing(url: str, timeout_s: float = 0.5, processes: int = 1) -> AsyncIterator[tuple[Limits, RedisLimits]]:
+async def sharing(url: str, timeout_s: float = 10.0, processes: int = 1) -> AsyncIterator[tuple[Limits, RedisLimits]]:
     shared = RedisLimits(url, timeout_s, ping_s=0.05)
     made = Limits(shared, lambda: processes)
     made.set_limits([ROW])

@@ -7,6 +7,7 @@ books must be sound and nothing may be promised past the cap; at the end every r
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import tempfile
@@ -129,8 +130,8 @@ class Protocol(RuleBasedStateMachine):
     def obtain(self, number: int, worst: int) -> None:
         """The slow path: ask for what is lacking, then try again."""
         process = self.one(number)
-        self.run(self._send(process, worst, "answered"))
-        self.run(self._send(process, worst, "answered"))
+        self.run(self._send(process, [worst], "answered"))
+        self.run(self._send(process, [worst], "answered"))
         self.admit(number, worst)
 
     @precondition(lambda self: any(process.open for process in self.living))
@@ -152,16 +153,16 @@ class Protocol(RuleBasedStateMachine):
 
     # ---- SQL
     @precondition(lambda self: self.living)
-    @rule(number=st.integers(0, 5), need=st.integers(0, 3 * MOST), fate=st.sampled_from(FATES))
-    def send(self, number: int, need: int, fate: str) -> None:
+    @rule(number=st.integers(0, 5), needs=st.lists(st.integers(1, MOST), max_size=3), fate=st.sampled_from(FATES))
+    def send(self, number: int, needs: list[int], fate: str) -> None:
         """The next payload, or the one in doubt again."""
-        self.run(self._send(self.one(number), need, fate))
+        self.run(self._send(self.one(number), list(itertools.accumulate(needs)), fate))
 
-    async def _send(self, process: Process, need: int, fate: str) -> None:
+    async def _send(self, process: Process, needs: list[int], fate: str) -> None:
         syncer = process.syncer
         if process.doubt is None:
             now = syncer.now_us()
-            windows: dict[Window, int] = dict.fromkeys(syncer.budgets.lane(SCOPE, now).windows, need)
+            windows: dict[Window, list[int]] = dict.fromkeys(syncer.budgets.lane(SCOPE, now).windows, needs)
             syncer.waiters.needs = lambda: windows  # type: ignore[method-assign]
             await syncer._make_windows()
             process.doubt = syncer._payload(now)

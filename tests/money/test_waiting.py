@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.money.budgets import BudgetRow, Budgets, Hold, Lane, Refusal, Scope
-from gateway.money.waiting import Waiters
+from gateway.money.budgets import BudgetRow, Budgets, Hold, Lane, Refusal, Scope, Window
+from gateway.money.waiting import STEPS, Waiters
 
 SCOPE = Scope(1, 1, 1, "r")
 
@@ -23,7 +23,7 @@ async def test_money_goes_to_whoever_came_first() -> None:
     waiters, lane = counter()
     window = lane.windows[0]
     large, small = waiters.join(lane, 60, 1), waiters.join(lane, 10, 1)
-    assert waiters.needs() == {window: 70}
+    assert waiters.needs() == {window: [60, 70]}
     window.amount, window.idle_of_others = 20, 100
     waiters.serve(1, answered=True)
     assert not large.future.done()
@@ -80,7 +80,29 @@ async def test_without_an_answer_it_is_the_database_not_the_budget() -> None:
 async def test_leaving_twice_is_harmless() -> None:
     waiters, lane = counter()
     waiter = waiters.join(lane, 60, 1)
-    waiters.leave(waiter)
-    waiters.leave(waiter)
+    waiters.give_up(waiter)
+    waiters.give_up(waiter)
     assert (len(waiters), lane.windows[0].waiting) == (0, 0)
     assert waiters.needs() == {}
+
+
+async def test_what_was_kept_for_one_who_gives_up_is_told_at_once() -> None:
+    told: list[Window] = []
+    budgets = Budgets(told.append)
+    budgets.set_rows([BudgetRow(id=1, scope_kind="team", scope_id=1, period="total", limit_nanousd=100)])
+    lane = budgets.lane(SCOPE, 1)
+    window = lane.windows[0]
+    waiters = Waiters(budgets, 5.0, 0.1)
+    waiter = waiters.join(lane, 60, 1)
+    window.amount = 20
+    waiters.give_up(waiter)
+    assert told == [window]
+
+
+async def test_a_long_line_is_told_in_few_sums() -> None:
+    waiters, lane = counter()
+    line = [waiters.join(lane, 1, 1) for _ in range(STEPS + 10)]
+    sums = waiters.needs()[lane.windows[0]]
+    assert sums == [*range(1, STEPS), STEPS + 10]
+    assert all(waiter.asked for waiter in line)
+    waiters.fail_all()
