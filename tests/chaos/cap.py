@@ -16,6 +16,7 @@ from tests.fixtures.money import add_budget
 
 LEAST, MOST = 1_000, 200_000  # nano-USD a request may cost
 SKEW_S = 300  # between the clocks of two of the processes
+MONEY = {"recall_wait_s": 20.0}  # what idles elsewhere has its time to come back, however busy this machine is: then every refusal is final
 
 
 async def run(
@@ -23,8 +24,8 @@ async def run(
 ) -> None:
     """Rounds of `clients` requests at once from four processes, alternately at their worst case and below it."""
     async with fleet(database, folder) as ships:
-        await ships.several(3)
-        await ships.start(skew_s=SKEW_S)
+        await ships.several(3, money=MONEY)
+        await ships.start(skew_s=SKEW_S, money=MONEY)
         whole = await add_budget(database.engine, limit=1 << 60, scope_kind="organisation", period="total")
         for number in range(rounds):
             await one_round(ships, whole, rng, say, (number + 1, clients))
