@@ -337,7 +337,7 @@ class Attempts:
             attempt.call.failed(now, error)
             self.accounts.attempt_ended(end)
         elif outcome == "completed":
-            attempt.call.ended(now, usage.completion_tokens)
+            attempt.call.ended(now, usage.completion_tokens, None if usage.estimated else usage.cache_read)
             if not usage.estimated:
                 self.factors.offer(x.request, backend.model, usage.prompt_tokens)
             self.router.outputs.learn(x.route.name, x.principal.team_id, usage.completion_tokens // x.request.n)

@@ -68,6 +68,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     parallel: int | None = None  # most attempts in flight at once, per worker
     rpm: int | None = None  # requests a minute that the vendor allows, over all workers
     tpm: int | None = None  # tokens a minute, likewise
+    prompt_cache_s: float = 300.0  # how long after its last use a hosted vendor keeps a prompt
     own: bool = False  # an engine that queues what it is sent: its load is its speed
     labels: Mapping[str, str] = {}
     ttft_prior_ms: float = 800.0

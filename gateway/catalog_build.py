@@ -99,6 +99,7 @@ def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> B
         parallel=one.parallel,
         rpm=one.rpm,
         tpm=one.tpm,
+        prompt_cache_s=one.prompt_cache_s,
         own=vendor.own,
         labels=one.labels,
         ttft_prior_ms=one.ttft_prior_ms or 800.0,

@@ -33,14 +33,16 @@ from gateway.labels import HEADER, Labels, required
 from gateway.money.accounts import Accounts
 from gateway.money.limits import Limits
 from gateway.money.records import UsageRecord
+from gateway.routing.affinity import keeps_prompts
 from gateway.routing.features import Features
-from gateway.routing.prefixes import Prefix, names
+from gateway.routing.prefixes import BLOCK_BYTES, Prefix, names
 from gateway.telemetry import Telemetry
 from providers import tokens
 from providers.types import Frame, Request, Usage
 
 DEFAULT_DEADLINE_S = 600.0
 NOTHING = Usage()
+PROMPT = ("tools", "system", "instructions", "messages", "input", "prompt")  # fields, in the order in which models read them
 PRIORITIES = {b"low": -1, b"normal": 0, b"high": 1}
 
 
@@ -96,6 +98,7 @@ class Pipeline:
 
     def _features(self, principal: Principal, request: Request, route: Route, headers: Mapping[bytes, bytes]) -> Features:
         expected = tokens.estimate_input(request)
+        prefix, block_tokens, marked = _prefix(principal, request, route, self.catalog(), expected)
         output, high = self.attempts.router.outputs.expected(route.name, principal.team_id, request.max_tokens)
         return Features(
             route=route.name,
@@ -113,7 +116,9 @@ class Pipeline:
             budgeted=self.accounts.budgeted(principal.org_id, principal.team_id, principal.key_id, route.name),
             labels=required(route.labels, principal.labels, headers.get(HEADER)),
             team=principal.team_id,
-            prefix=_prefix(principal, request, route, self.catalog()),
+            prefix=prefix,
+            block_tokens=block_tokens,
+            marked=marked,
             priority=priority(headers.get(b"x-tollway-priority")),
             ttft_ms=objective(headers, b"x-tollway-ttft-ms", route.ttft_ms),
             tpot_ms=objective(headers, b"x-tollway-tpot-ms", route.tpot_ms),
@@ -330,12 +335,18 @@ def objective(headers: Mapping[bytes, bytes], name: bytes, default: float | None
     return value
 
 
-def _prefix(principal: Principal, request: Request, route: Route, catalog: Catalog) -> Prefix:
-    """Names of the prompt's blocks, where several engines of one's own may hold some of them."""
-    if len(route.backends) < 2 or not any(catalog.backends[name].own for name in route.backends):
-        return ()
-    messages = request.fields.get("messages")
-    return () if messages is None else names(principal.team_id, bytes(messages))
+def _prefix(principal: Principal, request: Request, route: Route, catalog: Catalog, input_tokens: int) -> tuple[Prefix, int, bool]:
+    """(names of the prompt's blocks, tokens of each, whether it marks what is to be kept), where a prompt cache may make a difference."""
+    if request.size_bytes < BLOCK_BYTES or len(route.backends) < 2 or request.inputs:
+        return (), 0, False
+    if not any(keeps_prompts(catalog.backends[name]) for name in route.backends):
+        return (), 0, False
+    prompt = b"".join([bytes(request.fields[name]) for name in PROMPT if name in request.fields])
+    found = names(principal.team_id, prompt)
+    if not found:
+        return (), 0, False
+    marked = b'"cache_control"' in prompt or "cache_control" in request.fields
+    return found, max(1, input_tokens * BLOCK_BYTES // len(prompt)), marked
 
 
 def priority(header: bytes | None) -> int:

@@ -204,6 +204,7 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rpm: Annotated[int, Meta(ge=1, le=10**9)] | None = None
     tpm: Annotated[int, Meta(ge=1, le=10**12)] | None = None
     labels: Labels = {}
+    prompt_cache_s: Seconds = 300.0  # how long after its last use the vendor keeps a prompt
     ttft_prior_ms: Milliseconds | None = None
     tpot_prior_ms: Milliseconds | None = None
     connect_s: Seconds = 5.0

@@ -13,7 +13,8 @@ from msgspec import Struct
 from gateway.catalog import Backend, Price
 from gateway.labels import text_of
 from gateway.routing import hedging
-from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision
+from gateway.routing.affinity import ASKED_FOR, cached_tokens
+from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision, timed_tokens
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
 from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
 from gateway.routing.predict import e2e95_us, predicted95_us
@@ -52,8 +53,9 @@ def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, outpu
     return once + once * odds_ppm // 1_000_000
 
 
-def assess(features: Features, state: BackendState, now: float) -> Candidate:
-    """One backend in the eyes of one request: its reason to be set aside, if any, its prediction and its cost."""
+def assess(features: Features, state: BackendState, now: float, common: int = 0) -> Candidate:
+    """One backend in the eyes of one request: its reason to be set aside, if any, its prediction and its cost. common: leading blocks of
+    its prompt that no prompt cache lacks for long, see affinity.py."""
     backend = state.backend
     reason = unfit(features, state)
     if reason in STATIC:
@@ -73,14 +75,16 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
         rates = rates_of(backend.price, prompt)
     first, pace = state.predictor.ttft, state.predictor.tpot
     in_flight = state.in_flight
-    cached, ahead = features.cache_read_tokens, 0
+    cached, held, hit_ppm, ahead = 0, 0, 0, 0
+    if features.prefix and (backend.own or common or features.prefix[0] in state.prompts.known):
+        cached, held, hit_ppm = _cached(features, state, rates, common, now)
+    timed = prompt
     if backend.own:
         ahead = state.outstanding
-        if features.prefix:
-            cached = state.prefixes.cached_tokens(features.prefix, prompt)
+        timed += ahead - cached
     ttft_line, tpot_line = state.ttft_line(now), pace.line(now)
-    ttft = predicted95_us(ttft_line, prompt - cached + ahead, in_flight)
-    tpot = predicted95_us(tpot_line, prompt - cached + ahead, in_flight)
+    ttft = predicted95_us(ttft_line, timed, in_flight)
+    tpot = predicted95_us(tpot_line, timed, in_flight)
     samples = first.window.samples
     odds = state.odds_ppm(now)
     doubt = 1
@@ -106,7 +110,23 @@ def assess(features: Features, state: BackendState, now: float) -> Candidate:
         ttft,
         tpot,
         ttft + tpot * (output if high is None else high),
+        held,
+        hit_ppm,
     )
+
+
+def _cached(features: Features, state: BackendState, rates: Rates | None, common: int, now: float) -> tuple[int, int, int]:
+    """Prompt tokens that a prompt cache is expected to spare, and of a hosted one where that comes from: (cached, held, hit_ppm)."""
+    backend = state.backend
+    if backend.own:
+        return state.prefixes.cached_tokens(features.prefix, features.input_tokens), 0, 0
+    if rates is None or rates[2] >= rates[0] or (backend.dialect in ASKED_FOR and not features.marked):
+        return 0, 0, 0
+    held = state.prompts.held_tokens(features, common, now)
+    if held == 0:
+        return 0, 0, 0
+    hit_ppm = state.prompts.share_ppm(features.route)
+    return cached_tokens(held, hit_ppm), held, hit_ppm
 
 
 def choose(features: Features, states: Sequence[BackendState], now: float, draw: float, knobs: Knobs) -> tuple[Plan, Decision]:
@@ -114,6 +134,10 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
 
     draw: uniform in [0, 1). Eligible backends first; if there is none, those set aside for a soft reason, the soonest ready first.
     """
+    common = 0
+    if features.prefix:
+        first = features.prefix[0]
+        common = max([state.prompts.common(features.prefix, now) for state in states if first in state.prompts.known], default=0)
     decision = Decision(
         POLICY,
         knobs.catalog,
@@ -128,7 +152,7 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
         knobs.explore_share,
         features.priority,
         draw,
-        tuple([assess(features, state, now) for state in states]),
+        tuple([assess(features, state, now, common) for state in states]),
     )
     if features.labels:
         decision.labels = text_of(features.labels)[:LABELS_MOST]
@@ -203,8 +227,8 @@ def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:
 
 def _pending(decision: Decision, c: Candidate) -> tuple[int, int] | None:
     """For replicas of one's own: what must be prefilled before the first token, this prompt's uncached part included; None elsewhere."""
-    if not c.cached and not c.ahead:
-        return (decision.input_tokens // PENDING_TOKENS, c.in_flight) if c.own else None
+    if not c.own:
+        return None
     return (c.ahead + decision.input_tokens - c.cached) // PENDING_TOKENS, c.in_flight
 
 
@@ -259,7 +283,7 @@ def differences(decision: Decision) -> list[str]:
     for c in d.candidates:
         if c.reason in STATIC:
             continue
-        tokens = d.input_tokens - c.cached + c.ahead
+        tokens = timed_tokens(d.input_tokens, c)
         ttft = predicted95_us(c.ttft, tokens, c.in_flight)
         tpot = predicted95_us(c.tpot, tokens, c.in_flight)
         end = e2e95_us(ttft, tpot, d.output_high_tokens)
@@ -271,6 +295,7 @@ def differences(decision: Decision) -> list[str]:
                 ("tpot95_us", c.tpot95_us, tpot),
                 ("e2e95_us", c.e2e95_us, end),
                 ("cost", c.cost, cost),
+                ("cached", c.cached, cached_tokens(c.held, c.hit_ppm) if c.held else c.cached),
             )
             if recorded != computed
         ]

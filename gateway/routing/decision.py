@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.routing.predict import Line
 
-POLICY = "2"  # raised with every change of what a record means or how a choice is computed
+POLICY = "3"  # raised with every change of what a record means or how a choice is computed
 
 
 class Candidate(Struct, array_like=True, gc=False):
@@ -29,7 +29,7 @@ class Candidate(Struct, array_like=True, gc=False):
     ttft: Line = (0,)
     tpot: Line = (0,)
     ahead: int = 0  # prompt tokens that an engine of one's own must prefill before this request's
-    cached: int = 0  # tokens of this prompt that its prompt cache is expected to hold
+    cached: int = 0  # tokens of this prompt that its prompt cache is expected to spare
     in_flight: int = 0
     samples: int = 0  # behind the time to first token
     odds_ppm: int = 0  # of the attempt to fail rather than not
@@ -39,6 +39,8 @@ class Candidate(Struct, array_like=True, gc=False):
     ttft95_us: int = 0
     tpot95_us: int = 0
     e2e95_us: int = 0
+    held: int = 0  # tokens of this prompt that were answered there lately, where its vendor may have kept them
+    hit_ppm: int = 0  # of those, the share that it reads for less
 
 
 PLAIN_MOST = 1024  # bytes of a record that is not deflated
@@ -153,8 +155,10 @@ def _line(c: Candidate, input_tokens: int, place: int | None) -> str:
     )
     why = f", set aside: {c.reason}" if c.reason else ""
     wait = f" for {c.ready_ms} ms" if c.ready_ms else ""
-    tokens = input_tokens - c.cached + c.ahead
+    tokens = timed_tokens(input_tokens, c)
     held = f", {c.cached} tokens cached" if c.cached else ""
+    if c.held:
+        held += f" = {c.hit_ppm / 10_000:.1f} % of {c.held} answered there lately"
     odds = f", odds of failure {c.odds_ppm / 10_000:.1f} %" if c.odds_ppm else ""
     ttft, tpot = (_sum(line, tokens, c.in_flight) for line in (c.ttft, c.tpot))
     return (
@@ -162,6 +166,12 @@ def _line(c: Candidate, input_tokens: int, place: int | None) -> str:
         f"tpot95 {c.tpot95_us / 1000:.2f} ms = {tpot}, end {c.e2e95_us / 1000:.1f} ms, "
         f"{c.in_flight} in flight{held}{odds}{why}{wait}"
     )
+
+
+def timed_tokens(input_tokens: int, c: Candidate) -> int:
+    """The prompt tokens that a time is predicted from: of an engine of one's own what it has not prefilled; a vendor's cache is not
+    counted on for time."""
+    return input_tokens - c.cached + c.ahead if c.own else input_tokens
 
 
 def _sum(line: Line, tokens: int, in_flight: int) -> str:

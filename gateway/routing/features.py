@@ -25,8 +25,9 @@ class Features(Struct, frozen=True, kw_only=True):
     expected_output_tokens: int
     output_high_tokens: int | None = None  # nine of ten answers are no longer, None = the expected; a deadline is judged by it
     max_tokens: int | None = None
-    cache_read_tokens: int = 0  # expected share of input_tokens that the vendor's prompt cache holds
-    prefix: tuple[int, ...] = ()  # names of the blocks of its prompt, see prefixes.py; empty where no engine of one's own is in question
+    prefix: tuple[int, ...] = ()  # names of the blocks of its prompt, see prefixes.py; empty where it is short or no cache could matter
+    block_tokens: int = 0  # expected of each of them
+    marked: bool = False  # it says which parts of its prompt are to be kept
     stream: bool = False
     needs: frozenset[str] = frozenset()
     asks: frozenset[str] = frozenset()  # parameters that not every model takes, set to something

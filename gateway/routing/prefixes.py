@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-BLOCK_BYTES = 2048  # of a request's messages
+BLOCK_BYTES = 2048  # of a request's prompt as it was written
 BLOCK_TOKENS = 512
 BLOCKS_MOST = 256  # of one prompt; what comes after is not looked at
 REMEMBERED = 8192  # blocks per backend
@@ -16,12 +16,12 @@ REMEMBERED = 8192  # blocks per backend
 Prefix = tuple[int, ...]
 
 
-def names(tenant: int, messages: bytes) -> Prefix:
-    """The chained names of the whole blocks of a request's messages."""
+def names(tenant: int, prompt: bytes) -> Prefix:
+    """The chained names of the whole blocks of a request's prompt."""
     found = []
     name = hash(tenant)
-    for begin in range(0, min(len(messages) - BLOCK_BYTES, BLOCKS_MOST * BLOCK_BYTES) + 1, BLOCK_BYTES):
-        name = hash((name, messages[begin : begin + BLOCK_BYTES]))
+    for begin in range(0, min(len(prompt) - BLOCK_BYTES, BLOCKS_MOST * BLOCK_BYTES) + 1, BLOCK_BYTES):
+        name = hash((name, prompt[begin : begin + BLOCK_BYTES]))
         found.append(name)
     return tuple(found)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from gateway.catalog import Backend
+from gateway.routing.affinity import PromptCache
 from gateway.routing.features import Features
 from gateway.routing.headroom import Headroom
 from gateway.routing.health import Health
@@ -48,6 +49,7 @@ class BackendState:
         "predictor",
         "prefixes",
         "price_id",
+        "prompts",
         "rates",
         "waiting",
         "workers",
@@ -59,7 +61,8 @@ class BackendState:
         self.predictor = Predictor(backend.ttft_prior_ms, backend.tpot_prior_ms, backend.own, settings.window_s)
         self.fresh_s = FRESH * settings.window_s
         self.workers = workers
-        self.prefixes = Prefixes()
+        self.prefixes = Prefixes()  # of an engine of one's own
+        self.prompts = PromptCache(backend.prompt_cache_s)  # of a hosted one
         self.in_flight = 0
         self.held: dict[int, int] = {}  # by team: what its calls under way are expected to cost
         self.outstanding = 0  # prompt tokens of those that wait for their first token
@@ -75,6 +78,7 @@ class BackendState:
         """The catalog was reloaded: a new price, limit or label; what was learnt stays."""
         self.backend = backend
         self.share(self.workers)
+        self.prompts.keep_s = backend.prompt_cache_s
         self.kin = crc32(backend.vendor.encode()) & 0xFFFF  # whoever shares it may fail for the same reason
         self.price_id = "" if backend.price is None else backend.price.id
         self.rates: Rates | None = None  # None also when a long prompt has rates of its own: see pricing in choose.py
@@ -167,7 +171,10 @@ class Call:
     __slots__ = (
         "_answer",
         "_fresh",
+        "_held",
         "_open",
+        "_prefix",
+        "_route",
         "_sent",
         "_state",
         "_team",
@@ -188,9 +195,13 @@ class Call:
         self.first_at: float | None = None
         own = state.backend.own
         self._fresh = features.input_tokens
-        if own and features.prefix:
-            self._fresh -= state.prefixes.cached_tokens(features.prefix, features.input_tokens)
-            state.prefixes.sent(features.prefix)
+        self._route, self._prefix, self._held = features.route, features.prefix, 0
+        if features.prefix:
+            if own:
+                self._fresh -= state.prefixes.cached_tokens(features.prefix, features.input_tokens)
+                state.prefixes.sent(features.prefix)
+            else:
+                self._held = state.prompts.held_tokens(features, 0, now)
         self.tokens = state.outstanding + self._fresh if own else self._fresh
         self.stream = features.stream
         self.load = state.in_flight if own else 0
@@ -226,15 +237,20 @@ class Call:
         state.waiting.pop(self, None)
         state.outstanding -= self._fresh
         state.last_token_at = now
+        if self._prefix and not state.backend.own:
+            state.prompts.answered(self._prefix, now)
         if self.stream:
             state.predictor.ttft.observe(now, now - self.began, self.tokens, self.load)
         state.health.succeeded(self, self.began)
 
-    def ended(self, now: float, output_tokens: int) -> None:
-        """The answer is complete. output_tokens: of all choices, reasoning included."""
+    def ended(self, now: float, output_tokens: int, cache_read_tokens: int | None = None) -> None:
+        """The answer is complete. output_tokens: of all choices, reasoning included. cache_read_tokens: of its prompt by the vendor's word,
+        None = it said nothing."""
         if not self._close():
             return
         state = self._state
+        if self._held and cache_read_tokens is not None:
+            state.prompts.learn(self._route, self._held, cache_read_tokens)
         state.health.succeeded(self, self.began)
         state.attempted(now, failed=False)
         state.headroom.came(now, output_tokens - self._answer)

@@ -13,13 +13,14 @@ import pytest
 
 from gateway.routing.choose import differences
 from gateway.routing.decision import Decision, decode, explain
-from tests.e2e.harness import FLAT, Gateway, backend, route, running
+from tests.e2e.harness import BASIC, FLAT, Gateway, backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_chunks, hang, head, json_reply, sse_reply
 from tests.fixtures.waiting import until_true
 
 SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\n"
 CHEAP = 'price = { input = "0.10", output = "0.10" }'
 DEAR = 'price = { input = "9.00", output = "90.00" }'
+TENTH_LESS = 'price = { input = "0.90", output = "1.80", cache_read = "0.09" }'  # than BASIC
 QUICK = "ttft_prior_ms = 50"
 PLACED = ("placed", "late-placed")  # routes over a dear backend in the EU and a cheap one in the US
 
@@ -52,6 +53,10 @@ def gateway(cheap: FakeUpstream, dear: FakeUpstream, tmp_path_factory: pytest.Te
         config += backend(f"{name}-eu", dear.url, price=DEAR, more=QUICK + '\nlabels = { residency = "eu" }')
         config += backend(f"{name}-us", cheap.url, price=CHEAP, more=QUICK + '\nlabels = { residency = "us" }')
         config += route(name, f"{name}-eu", f"{name}-us", more="ttft_ms = 600")
+    for name, keep_s in (("stay", 600), ("move", 0.05)):
+        for host, url, price in (("a", cheap, BASIC), ("b", dear, TENTH_LESS)):
+            config += backend(f"{name}-{host}", url.url, price=price, more=f'labels = {{ host = "{host}" }}\nprompt_cache_s = {keep_s}')
+        config += route(name, f"{name}-a", f"{name}-b")
     with running(tmp_path_factory.mktemp("gateway"), config) as made:
         made.key("alpha")
         yield made
@@ -66,6 +71,10 @@ def fresh(cheap: FakeUpstream, dear: FakeUpstream) -> None:
 
 def ask(gateway: Gateway, route: str, team: str = "alpha", most: int = 100, **headers: str) -> tuple[int, bytes, Any]:
     body = {"model": route, "messages": [{"role": "user", "content": "Say hello."}], "stream": True, "max_tokens": most}
+    return post(gateway, body, team, **headers)
+
+
+def post(gateway: Gateway, body: dict[str, Any], team: str = "alpha", **headers: str) -> tuple[int, bytes, Any]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return gateway.call("POST", "/v1/chat/completions", json.dumps(body).encode(), gateway.keys[team], named)
 
@@ -230,3 +239,26 @@ def test_labels_bind_hedges(gateway: Gateway, cheap: FakeUpstream, dear: FakeUps
     status, raw, headers = ask(gateway, "late-placed", x_tollway_labels="residency=eu")
     assert status == 200 and b"slow" in raw and headers["x-tollway-backend"] == "late-placed-eu"
     assert cheap.requests == []
+
+
+def turns(words: str) -> list[list[dict[str, str]]]:
+    """The messages of a conversation's first request and of the one after the answer: some 1,500 and 1,600 tokens."""
+    first = [{"role": "system", "content": words * 1200}, {"role": "user", "content": "Begin."}]
+    return [first, [*first, {"role": "assistant", "content": words * 20}, {"role": "user", "content": "Go on."}]]
+
+
+def test_a_conversation_stays_with_its_prompt_cache_and_moves_when_that_is_gone(gateway: Gateway, cheap: FakeUpstream) -> None:
+    cheap.play(sse_reply(chat_chunks(["well"], usage=(1600, 1))))
+    other, (first, next_) = turns("whale ")[0], turns("squid ")
+    for route_name, second in (("stay", "stay-a"), ("move", "move-b")):
+        assert post(gateway, {"model": route_name, "messages": other})[2]["x-tollway-backend"] == f"{route_name}-b", "the cheaper one"
+        status, _, headers = post(gateway, {"model": route_name, "messages": first, "stream": True}, x_tollway_labels="host=a")
+        assert status == 200 and headers["x-tollway-backend"] == f"{route_name}-a"
+        time.sleep(0.1)  # longer than `move` keeps a prompt
+        status, _, headers = post(gateway, {"model": route_name, "messages": next_, "stream": True})
+        assert status == 200 and headers["x-tollway-backend"] == second
+        record = recorded(gateway, headers)
+        assert differences(record) == [] and (record.candidates[0].held >= 1024) == (route_name == "stay")
+    assert record.candidates[1].cost == record.input_tokens * 900 + record.output_tokens * 1800, "nano-USD"
+    again = recorded(gateway, post(gateway, {"model": "stay", "messages": next_, "stream": True})[2]).candidates[0]
+    assert (again.hit_ppm, again.cached) == (400_000, again.held * 2 // 5), "its vendor said that it had read nothing from a cache"

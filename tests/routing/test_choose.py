@@ -180,7 +180,7 @@ def test_a_choice_is_determined_and_recomputed_from_its_record(
     given_backends: list[Backend], events: list[tuple[int, str, float]], goals: tuple[float | None, ...], draw: float
 ) -> None:
     features = Features(
-        route="r", dialect="openai_chat", input_tokens=700, input_tokens_upper=2000, expected_output_tokens=80, cache_read_tokens=100,
+        route="r", dialect="openai_chat", input_tokens=700, input_tokens_upper=2000, expected_output_tokens=80,
         ttft_ms=goals[0], tpot_ms=goals[1], deadline_ms=goals[2],
     )  # fmt: skip
     states = [BackendState(b) for b in given_backends]
