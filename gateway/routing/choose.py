@@ -87,9 +87,10 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
     tpot = predicted95_us(tpot_line, timed, in_flight)
     samples = first.window.samples
     odds = state.odds_ppm(now)
-    doubt = 1
-    if samples and samples[-1][0] >= now - state.fresh_s:
-        doubt = RECOVERING if first.window.recovering or pace.window.recovering else 0
+    doubt = 0 if samples and samples[-1][0] >= now - state.fresh_s else 1
+    asked = bool(state.waiting)
+    if not backend.own and (first.window.worth_a_trial(now, asked) or pace.window.worth_a_trial(now, asked)):
+        doubt = RECOVERING
     return Candidate(
         backend.name,
         reason,

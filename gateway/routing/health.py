@@ -5,7 +5,7 @@ Knows no request and no route; the clock (monotonic seconds) is passed in. What 
 
 from __future__ import annotations
 
-from providers.errors import ProviderError, QuotaExhausted, RateLimited
+from providers.errors import ProviderError, QuotaExhausted, RateLimited, TimedOut
 
 RETRY_AFTER_CAP_S = 600.0  # a vendor that says more is asked again after this
 SOFT_COOL_S = 1.0  # a 429 that names no time
@@ -17,6 +17,7 @@ class Health:
     """States: healthy -> ejected (until a time) -> probing (one request) -> healthy, or ejected for longer."""
 
     __slots__ = (
+        "answered",
         "cool_until",
         "eject_after",
         "eject_cap_s",
@@ -25,7 +26,9 @@ class Health:
         "ejected_until",
         "ejections",
         "failures",
+        "overdue",
         "probe",
+        "probe_until",
         "wait_until",
     )
 
@@ -37,7 +40,10 @@ class Health:
         self.ejections = 0  # in a row
         self.ejected_at = float("-inf")
         self.ejected_until = 0.0  # meaningful while ejections > 0
+        self.answered = float("-inf")  # when the youngest request that was answered had been sent
         self.probe: object | None = None  # the call that tests a backend whose ejection is over
+        self.probe_until = 0.0  # silent for so long it is as good as failed
+        self.overdue: object | None = None  # the last one that was
         self.wait_until = 0.0  # the vendor named this time: nobody asks before
         self.cool_until = 0.0  # a guess of ours: others first
 
@@ -48,8 +54,10 @@ class Health:
         if self.ejections > 0:
             if now < self.ejected_until:
                 return "ejected"
-            if self.probe is not None:
+            if self.probe is not None and now < self.probe_until:
                 return "probing"
+            if self.probe is not None and now < self.probe_until + self._next_s():
+                return "ejected"
         if now < self.cool_until:
             return "cooling"
         return ""
@@ -57,18 +65,33 @@ class Health:
     def ready_at(self, now: float) -> float:
         """The time at which `reason` may turn empty; `now` when it is."""
         until = max(now, self.wait_until, self.cool_until)
-        return max(until, self.ejected_until) if self.ejections > 0 else until
+        if self.ejections == 0:
+            return until
+        if self.probe is not None and now >= self.probe_until:
+            return max(until, self.probe_until + self._next_s())
+        return max(until, self.ejected_until)
 
     def began(self, now: float, call: object) -> None:
         """A request goes out: after an ejection the first one is the probe."""
-        if self.ejections > 0 and now >= self.ejected_until and self.probe is None:
-            self.probe = call
+        if self.ejections == 0 or now < self.ejected_until:
+            return
+        if self.probe is not None:
+            if now < self.probe_until:
+                return
+            self.overdue = self.probe
+            self._eject(self.probe_until)
+            if now < self.ejected_until:  # somebody had to be asked
+                self.probe = None
+                return
+        self.probe = call
+        self.probe_until = now + self.eject_s
 
     def succeeded(self, call: object, began: float) -> None:
         """The backend answered. An answer to a request from before the ejection proves nothing."""
+        self.answered = max(self.answered, began)
         if self.probe is call:
             self.probe = None
-        if began >= self.ejected_at:
+        if began >= self.ejected_at or self.overdue is call:
             self.failures = 0
             self.ejections = 0
 
@@ -89,14 +112,20 @@ class Health:
             return
         if self.ejections > 0 and (began < self.ejected_at or (now < self.ejected_until and not was_probe)):
             return  # an echo of what it is ejected for
+        if began < self.answered and not was_probe and isinstance(error, TimedOut):
+            return  # others were answered since: a lost request, no row of failures
         self.failures += 1
         if was_probe or self.ejections > 0 or self.failures >= self.eject_after:
             self._eject(now)
 
+    def _next_s(self) -> float:
+        """How long the next ejection lasts."""
+        return min(self.eject_s * 2**self.ejections, self.eject_cap_s)
+
     def _eject(self, now: float) -> None:
-        self.ejections = min(self.ejections + 1, MAX_DOUBLINGS)
         self.ejected_at = now
-        self.ejected_until = now + min(self.eject_s * 2 ** (self.ejections - 1), self.eject_cap_s)
+        self.ejected_until = now + self._next_s()
+        self.ejections = min(self.ejections + 1, MAX_DOUBLINGS)
         self.failures = 0
 
     def _wait(self, now: float, error: ProviderError) -> None:

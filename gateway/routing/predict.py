@@ -15,11 +15,16 @@ from collections.abc import Sequence
 
 WINDOW = 64  # samples
 WINDOW_S = 120.0  # as shipped; older ones say nothing
-PAD = 8  # with fewer samples the prior stands in for the missing ones
-SPARED = 12  # one in twenty samples is left out, rounded so that of eight one is: a single outlier is no verdict
-GAP = 0.125  # of the window's span: after so long a silence PAD new samples replace what was known before it
-REFIT_EVERY = 16  # samples between two publications of the slopes
 CENSOR_MOST = 8  # waiting requests that are looked at, the oldest first
+PAD = 8  # with fewer samples the prior stands in for the missing ones
+SPARED = tuple(int(0.05 * n + (0.05 * 0.95 * n) ** 0.5) for n in range(WINDOW + PAD + CENSOR_MOST))
+"""Of n samples so many are left out above the q95: one in twenty and a standard deviation, so that a backend is not believed late before
+that is likelier than bad luck. A single outlier of eight is no verdict, below eight each counts."""
+GAP = 0.125  # of the window's span: after so long a silence PAD new samples replace what was known before it
+USUAL = 64  # a sample moves what is usual by one in so many
+UNWELL = 3  # times the usual
+SPARED_OF_RUN = 2  # of the newest PAD: three bad ones among them are a change, however good the rest of the window was
+REFIT_EVERY = 16  # samples between two publications of the slopes
 FORGET = 0.998  # recursive least squares: memory of about 500 samples
 OUTLIER = 4.0  # an error of the fit beyond this many times its usual size counts as this many
 LEAST_SCALE_S = 0.02  # however regular a backend was, a change this small is no outlier
@@ -67,23 +72,31 @@ def e2e95_us(ttft_us: int, tpot_us: int, output_tokens: int) -> int:
 
 
 class Window:
-    """The q95 of recent samples (WINDOW, span_s), padded with a prior. A sample: (time, value, whatever made it)."""
+    """The q95 of recent samples (WINDOW, span_s), padded with a prior. A sample: (time, value, whatever made it); its time is when its
+    request was sent, so that an answer that took a minute is a minute old, and samples are kept in that order."""
 
-    __slots__ = ("_ordered", "_q95", "_span_s", "epoch", "prior", "samples", "worst")
+    __slots__ = ("_ordered", "_q95", "_since", "_span_s", "epoch", "prior", "samples", "usual", "worst")
 
     def __init__(self, prior: int, span_s: float = WINDOW_S) -> None:
         self.prior = prior
         self._span_s = span_s
-        self.epoch = PAD  # samples since the last silence, up to PAD
+        self._since = float("-inf")  # the time of the first sample after the last silence
+        self.epoch = PAD  # samples since then, up to PAD
         self.worst = 0  # of them
+        self.usual = prior  # a mean over many windows, in which no sample counts as more than twice of it
         self.samples: deque[tuple[float, int, tuple[int, int, int]]] = deque()
         self._ordered: list[int] = []
         self._q95 = prior
 
-    def add(self, now: float, value: int, raw: tuple[int, int, int] = (0, 0, 0)) -> None:
+    def add(self, at: float, value: int, raw: tuple[int, int, int] = (0, 0, 0)) -> None:
+        """at: when the request was sent."""
         samples = self.samples
-        if samples and now - samples[-1][0] > GAP * self._span_s:
+        if samples and at - samples[-1][0] > GAP * self._span_s:
             self.epoch = self.worst = 0
+            self._since = at
+        elif at < self._since or (len(samples) >= WINDOW and at < samples[0][0]):
+            return  # of what has been replaced since
+        self.usual += (min(value, 2 * self.usual) - self.usual) // USUAL
         if self.epoch < PAD:
             self.epoch += 1
             self.worst = max(self.worst, value)
@@ -92,13 +105,21 @@ class Window:
                     self._drop()
         elif len(samples) >= WINDOW:
             self._drop()
-        samples.append((now, value, raw))
+        place = len(samples)
+        while place and samples[place - 1][0] > at:
+            place -= 1
+        samples.insert(place, (at, value, raw))
         insort(self._ordered, value)
         self._q95 = self.mixed(())
 
-    @property
-    def recovering(self) -> bool:
-        """What came since a silence is less than half of what was known before it."""
+    def worth_a_trial(self, now: float, asked: bool) -> bool:
+        """Far worse than it used to be by what was known before a silence, and nothing that came since is bad; of what came nothing, only
+        if no request is waiting there (asked)."""
+        samples = self.samples
+        if not samples or self._q95 <= UNWELL * self.usual:
+            return False
+        if now - samples[-1][0] > GAP * self._span_s:
+            return not asked
         return 0 < self.epoch < PAD and 2 * self.worst < self._q95
 
     def q95(self, now: float) -> int:
@@ -109,23 +130,31 @@ class Window:
             self._q95 = self.mixed(())
         return self._q95
 
-    def mixed(self, extra: Sequence[int]) -> int:
-        """The q95 with `extra` samples beside the recorded ones."""
+    def mixed(self, late: Sequence[tuple[float, int]]) -> int:
+        """The q95 with `late` samples beside the recorded ones: (time, value). A run of bad ones at the end counts at once."""
         ordered = self._ordered
-        total = len(ordered) + len(extra)
-        rank = (total + SPARED) // 20  # from the top
+        total = len(ordered) + len(late)
+        rank = SPARED[total]  # from the top
         worst = ordered[-1 - rank :]
-        if extra:
-            worst = sorted([*worst, *extra])[-1 - rank :]
+        if late:
+            worst = sorted([*worst, *[value for _, value in late]])[-1 - rank :]
         if total < PAD:
             return max(self.prior, worst[0] if worst else 0)
-        return worst[0]
+        samples = self.samples
+        newest = [(at, value) for at, value, _ in [samples[i] for i in range(-min(PAD, len(samples)), 0)]]
+        if late:
+            newest = sorted([*newest, *late])[-PAD:]
+        return max(worst[0], sorted([value for _, value in newest])[-1 - SPARED_OF_RUN])
 
     def replace(self, values: Sequence[int]) -> None:
         """New values for the same samples, in their order."""
         self.samples = deque((at, value, raw) for (at, _, raw), value in zip(self.samples, values, strict=True))
         self._ordered = sorted(values)
         self._q95 = self.mixed(())
+
+    def replaced(self, at: float) -> bool:
+        """Whether WINDOW requests that were sent later have been answered."""
+        return len(self.samples) >= WINDOW and at < self.samples[0][0]
 
     def _drop(self) -> None:
         value = self.samples.popleft()[1]
@@ -200,8 +229,8 @@ class Times:
             self._rest = ()
         self._line: Line = (self.window.q95(0.0), *self._rest)
 
-    def line(self, now: float, late: Sequence[int] = ()) -> Line:
-        """late: what is left over of requests that still wait, beside what is known."""
+    def line(self, now: float, late: Sequence[tuple[float, int]] = ()) -> Line:
+        """late: (when sent, what is left over) of requests that still wait, beside what is known."""
         window = self.window
         base = window.q95(now)
         if late:
@@ -211,16 +240,17 @@ class Times:
             line = self._line = (base, *self._rest)
         return line
 
-    def observe(self, now: float, seconds: float, tokens: int, in_flight: int) -> None:
+    def observe(self, at: float, seconds: float, tokens: int, in_flight: int) -> None:
+        """at: when the request was sent."""
         us = min(MAX_US, max(0, int(seconds * 1_000_000)))
         fit = self._fit
         if fit is None:
-            self.window.add(now, us)
+            self.window.add(at, us)
             return
         load = in_flight if self._loaded else 0
         fit.learn(us / 1e6, tokens, load)
         line = (0, *self._rest)
-        self.window.add(now, residual95(line, us, tokens, load), (us, tokens, load))
+        self.window.add(at, residual95(line, us, tokens, load), (us, tokens, load))
         self._since_refit += 1
         if self._since_refit >= REFIT_EVERY:
             self._since_refit = 0
@@ -231,7 +261,7 @@ class Times:
             self._rest = tuple(rest)
             line = (0, *self._rest)
             self.window.replace([residual95(line, *raw) for _, _, raw in self.window.samples])
-            self._line = (self.window.q95(now), *self._rest)
+            self._line = (self.window.q95(at), *self._rest)
 
 
 class Predictor:
@@ -245,10 +275,10 @@ class Predictor:
         self.ttft = Times(ttft_prior_ms, ttft_fit, span_s, own, SPREAD_US if own else 0)
         self.tpot = Times(tpot_prior_ms, Fit(tpot_prior_ms / 1000.0, LEAST_PACE_SCALE_S) if own else None, span_s, own)
 
-    def observe_whole(self, now: float, seconds: float, output_tokens: int, load: tuple[int, int]) -> None:
+    def observe_whole(self, at: float, seconds: float, output_tokens: int, load: tuple[int, int]) -> None:
         """An answer that came in one piece: split its time as the present prediction would. load: prompt tokens, in flight."""
-        ttft = max(1, predicted95_us(self.ttft.line(now), *load))
-        share = ttft / (ttft + predicted95_us(self.tpot.line(now), *load) * output_tokens)
-        self.ttft.observe(now, seconds * share, *load)
+        ttft = max(1, predicted95_us(self.ttft.line(at), *load))
+        share = ttft / (ttft + predicted95_us(self.tpot.line(at), *load) * output_tokens)
+        self.ttft.observe(at, seconds * share, *load)
         if output_tokens > 0:
-            self.tpot.observe(now, seconds * (1.0 - share) / output_tokens, *load)
+            self.tpot.observe(at, seconds * (1.0 - share) / output_tokens, *load)

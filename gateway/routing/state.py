@@ -108,9 +108,11 @@ class BackendState:
             waited = int((now - call.began) * 1_000_000)
             if seen >= CENSOR_MOST or waited <= call.expected_us:  # the younger ones have waited less
                 break
+            if times.window.replaced(call.began):
+                continue  # an outlier, and so many have been answered since that it would be none of the recent ones
             residual = residual95(line, waited - call.allowance_us, call.tokens, call.load)
             if residual > line[0]:
-                late.append(residual)
+                late.append((call.began, residual))
         return times.line(now, late) if late else line
 
     def contended(self) -> bool:
@@ -240,7 +242,7 @@ class Call:
         if self._prefix and not state.backend.own:
             state.prompts.answered(self._prefix, now)
         if self.stream:
-            state.predictor.ttft.observe(now, now - self.began, self.tokens, self.load)
+            state.predictor.ttft.observe(self.began, now - self.began, self.tokens, self.load)
         state.health.succeeded(self, self.began)
 
     def ended(self, now: float, output_tokens: int, cache_read_tokens: int | None = None) -> None:
@@ -255,9 +257,9 @@ class Call:
         state.attempted(now, failed=False)
         state.headroom.came(now, output_tokens - self._answer)
         if not self.stream:
-            state.predictor.observe_whole(now, now - self.began, output_tokens, (self.tokens, self.load))
+            state.predictor.observe_whole(self.began, now - self.began, output_tokens, (self.tokens, self.load))
         elif self.first_at is not None and output_tokens >= MIN_PACE_TOKENS:
-            state.predictor.tpot.observe(now, (now - self.first_at) / (output_tokens - 1), self.tokens, self.load)
+            state.predictor.tpot.observe(self.began, (now - self.first_at) / (output_tokens - 1), self.tokens, self.load)
 
     def failed(self, now: float, error: ProviderError) -> None:
         """The backend failed before or after its first token, or refused."""
@@ -282,7 +284,7 @@ class Call:
         times = self._state.predictor.ttft
         waited = int((now - self.began) * 1_000_000) - self.allowance_us
         if self.first_at is None and waited > predicted95_us(times.line(now), self.tokens, self.load):
-            times.observe(now, waited / 1e6, self.tokens, self.load)
+            times.observe(self.began, waited / 1e6, self.tokens, self.load)
 
     def _close(self) -> bool:
         if not self._open:
