@@ -36,6 +36,7 @@ CLAMP_LEAST = 16  # tokens of output: fewer are no answer
 CLAMP_TRIES = 3  # others may take what was left in between
 HELD_FRAMES = 256  # frames without an event that may wait for an answer's first event; an upstream that sends more is given up
 CUT, OVER, LOST = "cut_at_reservation", "over_reserved", "lost_race"  # remarks on attempts that ended without an error
+DEFAULT_DEADLINE_S = 600.0  # of a request that names none
 LEAST_S = 0.01  # with less time than this left, nobody is asked any more: it would cost and not answer
 NOTHING = Usage()
 
@@ -312,7 +313,7 @@ class Attempts:
         )
 
     def _deadline(self, x: Exchange, backend: Backend) -> Deadline:
-        total = 600.0 if x.deadline_at is None else max(0.001, x.deadline_at - time.monotonic())
+        total = DEFAULT_DEADLINE_S if x.deadline_at is None else max(0.001, x.deadline_at - time.monotonic())
         return Deadline(connect_s=backend.connect_s, first_byte_s=backend.first_byte_s, idle_s=backend.idle_s, total_s=total)
 
     def _end(self, x: Exchange, attempt: Attempt, outcome: str, error: ProviderError | None, remark: str = "") -> None:

@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from gateway import limiter
-from gateway.attempts import CUT, Attempts
+from gateway.attempts import CUT, DEFAULT_DEADLINE_S, Attempts
 from gateway.auth import Principal
 from gateway.cache import vectors
 from gateway.cache.flights import Flights, Subscription
@@ -40,7 +40,6 @@ from gateway.telemetry import Telemetry
 from providers import tokens
 from providers.types import Frame, Request, Usage
 
-DEFAULT_DEADLINE_S = 600.0
 NOTHING = Usage()
 PROMPT = ("tools", "system", "instructions", "messages", "input", "prompt")  # fields, in the order in which models read them
 PRIORITIES = {b"low": -1, b"normal": 0, b"high": 1}

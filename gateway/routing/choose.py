@@ -21,8 +21,8 @@ from gateway.routing.predict import e2e95_us, predicted95_us
 from gateway.routing.state import BackendState, Rates
 
 Plan = tuple[Backend, ...]
-RECOVERING = 2  # of Candidate.doubt
-TRIAL_TIMES = 10.0  # a backend that seems to recover is explored so much more often
+WORTH_A_TRIAL = 2  # of Candidate.doubt
+TRIAL_TIMES = 10.0  # a backend that was far better once is explored so much more often
 PENDING_TOKENS = 128  # replicas whose queues differ by less are alike
 UNPRICED = 1 << 62  # ranks after every known cost
 
@@ -90,7 +90,7 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
     doubt = 0 if samples and samples[-1][0] >= now - state.fresh_s else 1
     asked = bool(state.waiting)
     if not backend.own and (first.window.worth_a_trial(now, asked) or pace.window.worth_a_trial(now, asked)):
-        doubt = RECOVERING
+        doubt = WORTH_A_TRIAL
     return Candidate(
         backend.name,
         reason,
@@ -244,17 +244,17 @@ def _octave_third(us: int) -> int:
 
 
 def _worth_exploring(decision: Decision, order: Sequence[int]) -> tuple[list[int], float]:
-    """Backends that this request, having time, could be spent on, and the share of such requests that are: one that seems to recover,
-    more often; else those without a fresh sample, late by what is believed or not. The cheapest first."""
+    """Backends that this request, having time, could be spent on, and the share of such requests that are: one that was far better
+    once, more often; else those without a fresh sample, late by what is believed or not. The cheapest first."""
     share = decision.explore_share
     relaxed = decision.ttft_ms is None and decision.tpot_ms is None and decision.deadline_ms is not None
     if not relaxed or decision.deadline_ms is None or decision.deadline_ms < RELAXED_DEADLINE_MS or share <= 0.0:
         return [], 0.0
     candidates = decision.candidates
     doubtful = sorted((i for i in order[1:] if candidates[i].doubt), key=lambda i: (_known(candidates[i].cost), i))
-    recovering = [i for i in doubtful if candidates[i].doubt == RECOVERING]
-    if recovering:
-        return recovering[:1], min(0.5, TRIAL_TIMES * share)
+    worth = [i for i in doubtful if candidates[i].doubt == WORTH_A_TRIAL]
+    if worth:
+        return worth[:1], min(0.5, TRIAL_TIMES * share)
     return doubtful, share
 
 

@@ -33,7 +33,7 @@ class Candidate(Struct, array_like=True, gc=False):
     in_flight: int = 0
     samples: int = 0  # behind the time to first token
     odds_ppm: int = 0  # of the attempt to fail rather than not
-    doubt: int = 0  # 0 seen a moment ago, 1 without a fresh sample, 2 answering far better than before a silence
+    doubt: int = 0  # 0 seen a moment ago, 1 without a fresh sample, 2 was far better once and may be again
     ready_ms: int = 0  # how long the reason lasts, 0 = no time is known
     cost: int | None = None
     ttft95_us: int = 0

@@ -120,7 +120,7 @@ class Health:
 
     def _next_s(self) -> float:
         """How long the next ejection lasts."""
-        return min(self.eject_s * 2**self.ejections, self.eject_cap_s)
+        return min(self.eject_s * 2.0**self.ejections, self.eject_cap_s)
 
     def _eject(self, now: float) -> None:
         self.ejected_at = now

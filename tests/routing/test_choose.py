@@ -14,6 +14,7 @@ from gateway.routing.choose import Knobs, choose, differences, expected_cost, ra
 from gateway.routing.decision import decode, encode
 from gateway.routing.features import Features
 from gateway.routing.filters import refusal
+from gateway.routing.predict import GAP, WINDOW_S
 from gateway.routing.state import BackendState
 from providers.errors import RateLimited, ServerFailed
 
@@ -91,6 +92,22 @@ def test_relaxed_traffic_explores_what_has_no_fresh_sample(state: Make, features
     assert names(states, relaxed, draw=0.01, now=10.0)[0] == "cheap", "it was seen ten seconds ago"
     assert names(states, relaxed, draw=0.02, now=40.0)[0] == "stale"
     assert names(states, relaxed, draw=0.01, now=40.0, explore_share=0.0)[0] == "cheap"
+
+
+def test_who_was_far_better_once_is_tried_again_soon_by_relaxed_traffic(state: Make, features: MakeFeatures) -> None:
+    states = [state("own", price=price(1)), state("browned", price=price(2)), state("stale", price=price(2))]
+    relaxed = features(deadline_ms=60_000.0)
+    for i in range(100):
+        call = states[1].started(i * 0.1, features())
+        call.first_token(i * 0.1 + (0.3 if i < 90 else 6.0))
+    now = 10.0 + GAP * WINDOW_S
+    assert names(states, relaxed, draw=0.29, now=now)[0] == "browned"
+    assert names(states, relaxed, draw=0.31, now=now)[0] == "own"
+    assert names(states, features(ttft_ms=1500.0), draw=0.0, now=now)[-1] == "browned", "nobody who cannot wait"
+    trial = states[1].started(now, relaxed)
+    assert names(states, relaxed, draw=0.29, now=now + 0.2)[0] == "own", "one trial at a time"
+    trial.first_token(now + 0.3)
+    assert names(states, relaxed, draw=0.29, now=now + 0.4)[0] == "browned", "it went well"
 
 
 def test_propensity_is_the_chance_over_the_draw(state: Make, features: MakeFeatures) -> None:

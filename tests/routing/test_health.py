@@ -70,6 +70,53 @@ def test_a_probe_without_a_verdict_lets_the_next_one_try() -> None:
     assert health.reason(6.0) == ""
 
 
+def test_a_silent_probe_is_as_good_as_failed() -> None:
+    health, silent, second = Health(), object(), object()
+    for _ in range(3):
+        fail(health, 0.0)
+    health.began(5.0, silent)
+    assert health.reason(9.9) == "probing"
+    assert health.reason(10.0) == health.reason(19.9) == "ejected", "twice as long as before"
+    assert health.ready_at(12.0) == pytest.approx(20.0)
+    assert health.reason(20.0) == ""
+    health.began(20.0, second)
+    assert health.reason(20.1) == "probing"
+    health.failed(65.0, TimedOut("no byte"), silent, 5.0)
+    assert health.reason(24.9) == "probing", "the first one's end tells nothing new"
+    health.failed(24.9, TimedOut("no byte"), second, 20.0)
+    assert health.ready_at(25.0) == pytest.approx(24.9 + 20.0)
+
+
+def test_a_probe_that_answers_late_heals_all_the_same() -> None:
+    health, slow, second = Health(), object(), object()
+    for _ in range(3):
+        fail(health, 0.0)
+    health.began(5.0, slow)
+    health.began(20.0, second)
+    health.succeeded(slow, 5.0)
+    assert health.reason(20.5) == ""
+
+
+def test_whoever_is_asked_during_an_ejection_is_no_probe() -> None:
+    health = Health()
+    for _ in range(3):
+        fail(health, 0.0)
+    health.began(5.0, object())
+    health.began(12.0, object())  # the first one is overdue, and nobody else was left to ask
+    assert health.probe is None and health.reason(19.9) == "ejected" and health.reason(20.0) == ""
+
+
+def test_lost_requests_among_answered_ones_are_no_row_of_failures() -> None:
+    health = Health()
+    for sent in (0.0, 1.0, 2.0):
+        health.succeeded(object(), sent + 0.5)
+        health.failed(60.0 + sent, TimedOut("no byte"), object(), sent)
+    assert health.reason(63.0) == ""
+    for sent in (3.0, 3.1, 3.2):
+        health.failed(60.0 + sent, TimedOut("no byte"), object(), sent)
+    assert health.reason(63.3) == "ejected", "nobody was answered since"
+
+
 def test_echoes_of_older_requests_neither_lengthen_nor_lift_an_ejection() -> None:
     health = Health()
     for _ in range(3):
