@@ -1,4 +1,4 @@
-"""`python -m local_engine serve | generate | fetch | stats`: the engine's own command line."""
+"""`python -m local_engine serve | generate | fetch | stats | bench`: the engine's own command line."""
 
 from __future__ import annotations
 
@@ -68,6 +68,12 @@ def _stats(options: argparse.Namespace) -> int:
     return 0
 
 
+def _quality(options: argparse.Namespace) -> int:
+    from local_engine.bench.quality import run
+
+    return run(options)
+
+
 def _config(options: argparse.Namespace) -> EngineConfig:
     fields = {name: value for name, value in vars(options).items() if name in EngineConfig.__struct_fields__ and value is not None}
     return EngineConfig(**fields)
@@ -98,7 +104,18 @@ def _parser() -> argparse.ArgumentParser:
     stats = commands.add_parser("stats", help="the figures of a running engine, as JSON")
     stats.add_argument("--socket", required=True)
     stats.set_defaults(run=_stats)
+    _add_bench(commands.add_parser("bench", help="measure the engine on this machine"))
     return parser
+
+
+def _add_bench(bench: argparse.ArgumentParser) -> None:
+    commands = bench.add_subparsers(required=True, metavar="WHAT")
+    quality = commands.add_parser("quality", help="what bf16 and int8 change: perplexity, choices, KL against f32")
+    quality.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
+    quality.add_argument("--text", help="a UTF-8 file; without it the help topics of Python")
+    quality.add_argument("--tokens", type=int, default=2048)
+    quality.add_argument("--threads", type=int, default=1)
+    quality.set_defaults(run=_quality)
 
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
