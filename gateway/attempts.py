@@ -309,6 +309,7 @@ class Attempts:
             model=backend.model,
             max_tokens=supplied,
             most_tokens=backend.max_output_tokens,
+            clamp=x.clamp,
             salt=x.principal.salt,
         )
 

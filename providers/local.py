@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -20,21 +21,45 @@ from local_engine.client import EngineClient
 from local_engine.errors import BadRequest, ContextExceeded, EngineError
 from local_engine.errors import Unavailable as EngineUnavailable
 from local_engine.errors import Unreachable as EngineUnreachable
-from local_engine.wire import Params, Piece
+from local_engine.wire import Grammar, Logged, Params, Piece
 from providers.chat_template import ChatTemplate, Defaults, TemplateError
 from providers.dialects import DIALECTS, DecodeError, Quirks, to_neutral
 from providers.dialects.base import UNREADABLE
 from providers.dialects.openai_chat.requests import foreign_fields
+from providers.dialects.prompts import prompts_of, texts
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
-from providers.types import Deadline, Event, Failed, Finished, Frame, Message, Metered, Request, Started, Target, TextDelta, Usage
+from providers.tool_calls import CallReader, guided
+from providers.tool_calls import grammar as tool_grammar
+from providers.types import (
+    Deadline,
+    Event,
+    Failed,
+    Finished,
+    Frame,
+    Message,
+    Metered,
+    OutputFormat,
+    Parameters,
+    Request,
+    Started,
+    Target,
+    TextDelta,
+    Tool,
+    ToolChoice,
+    Usage,
+)
 
 LOADING_RETRY_S = 2.0
 CHECK_S = 1.0
+BARE = "openai_completions"  # the language whose prompts are continued as they stand
+NUMBERS = itertools.count(1)
 HUNG_S = 30.0  # a step loop that has not turned for so long hangs
 
 FOREIGN = Quirks(takes=frozenset({"top_k"}))  # requests of other languages are read in this one's words
+LEAST_LOGPROB = -9999.0  # JSON has no infinity
 # Request fields the engine honours, with the parameter and the JSON type of each.
 HONOURED: dict[str, tuple[str, Any]] = {
+    "n": ("n", int),
     "temperature": ("temperature", float),
     "top_p": ("top_p", float),
     "top_k": ("top_k", int),
@@ -46,27 +71,28 @@ HONOURED: dict[str, tuple[str, Any]] = {
     "stop_sequences": ("stop", tuple[str, ...]),
     "presence_penalty": ("presence_penalty", float),
     "frequency_penalty": ("frequency_penalty", float),
+    "repetition_penalty": ("repetition_penalty", float),
     "logit_bias": ("logit_bias", dict[int, float]),
+    "logprobs": ("logprobs", bool),
+    "top_logprobs": ("top_logprobs", int),
+    "structured_outputs": ("structured", dict[str, Any]),
 }
 # Fields that do not change what this backend generates.
 WITHOUT_EFFECT = frozenset(
     {
         "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "user", "metadata",
-        "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
+        "safety_identifier", "prompt_cache_key", "prompt", "echo",
+        "tools", "tool_choice", "parallel_tool_calls", "response_format",  # read in neutral words
     }
 )  # fmt: skip
 # Fields it cannot carry but that an answer is right without: named in the response header.
 DROPPED = frozenset({"store", "service_tier", "verbosity", "prompt_cache_retention"})
 # Values that ask for nothing, of fields that are refused otherwise.
 ASKS_NOTHING: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "tools": ([],),
     "functions": ([],),
-    "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
+    "best_of": (1,),
+    "suffix": ("",),
     "modalities": (["text"],),
     "store": (False,),
     "service_tier": ("auto", "default"),
@@ -84,23 +110,24 @@ class LocalProvider:
         self._model = model
         self._template: ChatTemplate | None = None
         self._template_of = -1  # modification time of the folder it was read from
-        self._numbers = itertools.count(1)
 
     async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """Frames as the engine steps; usage is exact and told with every frame. Closing the iterator frees the sequence."""
         template = self._loaded()
         params = read_params(request, target, template.defaults)
-        prompt = template.render(_messages(request))
+        tools = tools_of(request)
+        prompt = _bare(request) if request.dialect == BARE else template.render(_messages(request), tools)
+        answer = Answer(self._model, params.n, bool(tools))
         started = asyncio.get_running_loop().time()
         began = False
         try:
             async with aclosing(self._client.submit(prompt, params, target.salt)) as pieces:
-                while True:
+                while answer.open:
                     piece = await self._next(pieces, deadline, started, began)
-                    yield Frame(events=self._events(piece, began))
+                    if not began:
+                        await self._tell_clamped(request, params, piece)
+                    yield Frame(events=answer.events(piece))
                     began = True
-                    if piece.reason is not None:
-                        return
         except (EngineError, TimedOut) as error:
             failure = error if isinstance(error, ProviderError) else translated(error)
             if not began:
@@ -134,16 +161,10 @@ class LocalProvider:
         except TimeoutError:
             raise TimedOut("the local engine took too long: " + ("it stopped in its answer" if began else "no first token")) from None
 
-    def _events(self, piece: Piece, began: bool) -> list[Event]:
-        events: list[Event] = []
-        if not began:
-            events.append(Started(id=f"local-{time.time_ns():x}-{next(self._numbers)}", model=self._model, created=int(time.time())))
-        if piece.text:
-            events.append(TextDelta(piece.text))
-        if piece.reason is not None:
-            events.append(Finished(piece.reason))
-        events.append(Metered(Usage(input=piece.prompt_tokens, output=piece.output_tokens)))
-        return events
+    async def _tell_clamped(self, request: Request, params: Params, piece: Piece) -> None:
+        if params.clamp and params.max_tokens is not None and request.max_tokens is not None:
+            left = (await self._client.state()).context_tokens - piece.prompt_tokens
+            request.clamped = left if left < params.max_tokens else None
 
     def _loaded(self) -> ChatTemplate:
         """The folder's template, read again when the folder has changed. Unavailable while there is none."""
@@ -160,12 +181,65 @@ class LocalProvider:
         return self._template
 
 
+class Answer:
+    """Pieces of one request's choices as neutral events. open: choices that go on."""
+
+    def __init__(self, model: str, choices: int, tools: bool) -> None:
+        self._model = model
+        self._readers = {choice: CallReader(choice) for choice in range(choices)} if tools else {}
+        self._outputs: dict[int, int] = {}  # tokens, by choice
+        self.open = choices
+
+    def events(self, piece: Piece) -> list[Event]:
+        """Usage is of the whole request: its prompt counts once."""
+        events: list[Event] = []
+        if not self._outputs:
+            events.append(Started(id=f"local-{time.time_ns():x}-{next(NUMBERS)}", model=self._model, created=int(time.time())))
+        reader = self._readers.get(piece.choice)
+        reason = piece.reason
+        if reader is None:
+            if piece.text or piece.logged:
+                events.append(TextDelta(piece.text, piece.choice, _logprobs(piece.logged)))
+        else:
+            found = reader.push(piece.text)
+            found += reader.finish() if reason is not None else []
+            events += _with_logprobs(found, piece)
+            if reason == "stop" and reader.calls:
+                reason = "tool_calls"
+        if reason is not None:
+            self.open -= 1
+            events.append(Finished(reason, piece.choice))
+        self._outputs[piece.choice] = piece.output_tokens
+        events.append(Metered(Usage(input=piece.prompt_tokens, output=sum(self._outputs.values()))))
+        return events
+
+
+def _with_logprobs(events: list[Event], piece: Piece) -> list[Event]:
+    """The tokens of what is text; those of a call have no place in any language."""
+    first = events[0] if events else TextDelta("", piece.choice)
+    if not piece.logged or not isinstance(first, TextDelta):
+        return events
+    return [TextDelta(first.text, piece.choice, _logprobs(piece.logged)), *events[1:]]
+
+
+def _logprobs(logged: list[Logged]) -> str | None:
+    """In the words of chat completions."""
+    if not logged:
+        return None
+    content = [{**_token(one.token, one.logprob), "top_logprobs": [_token(token, logprob) for token, logprob in one.top]} for one in logged]
+    return msgspec.json.encode({"content": content, "refusal": None}).decode()
+
+
+def _token(token: bytes, logprob: float) -> dict[str, Any]:
+    return {"token": token.decode(errors="replace"), "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(token)}
+
+
 def read_params(request: Request, target: Target, defaults: Defaults) -> Params:
     """The engine's parameters; sets `request.dropped`. Unsupported names a field that it cannot honour, Rejected one that is wrong."""
     found: dict[str, Any] = {name: value for name, value in msgspec.structs.asdict(defaults).items() if value is not None}
+    to_neutral(request)
     fields, dropped = request.fields, list[str]()
     if request.dialect != "openai_chat" and request.dialect in DIALECTS:
-        to_neutral(request)
         fields, left = foreign_fields(request, FOREIGN)
         dropped += left
     for name, raw in fields.items():
@@ -183,8 +257,73 @@ def read_params(request: Request, target: Target, defaults: Defaults) -> Params:
     if isinstance(found.get("stop"), str):
         found["stop"] = (found["stop"],)
     request.dropped = tuple(dropped)
+    found["logprobs"] = _log(found)
+    structured = found.pop("structured", None)
+    grammar = _structured(structured) if structured else _grammar(request)
     limit = target.max_tokens if target.max_tokens is not None else request.max_tokens
-    return Params(max_tokens=limit, **found)
+    clamp = target.clamp or request.max_tokens is None  # a limit that only the gateway set is no wish of the client's
+    return Params(max_tokens=limit, clamp=clamp and limit is not None, grammar=grammar, **found)
+
+
+def _log(found: dict[str, Any]) -> int | None:
+    """How many of the likeliest tokens are told beside each token; None: nothing is."""
+    top, wanted = found.pop("top_logprobs", None), found.pop("logprobs", None)
+    if wanted is False and top:
+        raise Rejected("`top_logprobs` wants `logprobs` to be true", sent=False, param="top_logprobs")
+    return (top or 0) if wanted or top else None
+
+
+def tools_of(request: Request) -> tuple[Tool, ...]:
+    """Those that the model is told of."""
+    parameters = request.parameters or Parameters()
+    choice = parameters.tool_choice or ToolChoice("auto")
+    tools = request.decoded_tools or ()
+    if choice.mode == "tool":
+        tools = tuple(tool for tool in tools if tool.name == choice.name)
+        if not tools:
+            raise Rejected(f"`tool_choice` names {choice.name!r}, which is not among the tools", sent=False, param="tool_choice")
+    if choice.mode == "required" and not tools:
+        raise Rejected("`tool_choice` requires a call, but there are no tools", sent=False, param="tool_choice")
+    return () if choice.mode == "none" else tools
+
+
+def _grammar(request: Request) -> Grammar | None:
+    """What tools and output format demand of the answer."""
+    parameters, tools = request.parameters or Parameters(), tools_of(request)
+    form = parameters.output_format
+    schema = None if form is None else _schema(form)
+    if tools:
+        mode = parameters.tool_choice.mode if parameters.tool_choice is not None else "auto"
+        several = parameters.parallel_calls is not False and mode != "tool"
+        return Grammar("lark", tool_grammar(tools, forced=mode in ("required", "tool"), several=several, otherwise=schema), "tools")
+    return None if schema is None else Grammar("json_schema", msgspec.json.encode(schema).decode())
+
+
+def _schema(form: OutputFormat) -> dict[str, Any]:
+    if form.schema is None:
+        return guided({"type": "object"}, strict=True)
+    schema = msgspec.json.decode(form.schema)
+    if not isinstance(schema, dict):
+        raise Rejected("`response_format`: the schema must be an object", sent=False, param="response_format")
+    return guided(schema, form.strict is True)
+
+
+def _structured(wanted: dict[str, Any]) -> Grammar:
+    """vLLM's field for what the other languages have no word for: {"regex": …}, {"choice": […]}, {"json": …} or {"grammar": … in lark}."""
+    (kind, value), *others = wanted.items()
+    if not others and kind in ("regex", "grammar") and isinstance(value, str):
+        return Grammar("regex" if kind == "regex" else "lark", value, "structured_outputs")
+    if not others and kind == "choice" and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return Grammar("lark", "start: " + " | ".join(json.dumps(one) for one in value), "structured_outputs")
+    if not others and kind == "json" and isinstance(value, dict):
+        return Grammar("json_schema", msgspec.json.encode(guided(value, strict=True)).decode(), "structured_outputs")
+    message = "`structured_outputs` takes one of `regex`, `choice` (texts), `json` (a schema) and `grammar` (lark)"
+    raise Rejected(message, sent=False, param="structured_outputs")
+
+
+def _bare(request: Request) -> str:
+    """The prompt of a request that wants it continued as it stands, without a template around it."""
+    return texts(prompts_of(request, "prompt"))[0]
 
 
 def _messages(request: Request) -> tuple[Message, ...]:

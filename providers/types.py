@@ -203,6 +203,7 @@ class Request(Struct, kw_only=True):
     prompt_bytes: int = 0  # UTF-8 bytes of messages and tools without base64 payloads: upper bound of text tokens
     media: int = 0  # images, documents and audio clips in the messages
     dropped: tuple[str, ...] = ()  # fields that the chosen target cannot carry, named in x-tollway-dropped
+    clamped: int | None = None  # the max_tokens that the chosen target's context left, where less was allowed
     decoded: tuple[Message, ...] | None = None  # filled by the dialect's `messages(request)`
     decoded_tools: tuple[Tool, ...] | None = None  # filled by the dialect's `tools(request)`
     parameters: Parameters | None = None  # filled by the dialect's `parameters(request)`
@@ -301,13 +302,15 @@ class Frame(Struct, kw_only=True):
 class Target(Struct, frozen=True, kw_only=True):
     """One backend for one attempt. max_tokens: the limit to send upstream when it is not the client's own (clamped or supplied).
 
-    most_tokens: the model's own maximum where it is known, for a language that demands a limit and a client that gave none.
+    most_tokens: the model's own maximum where it is known, for a language that demands a limit and a client that gave none. clamp: the
+    client allows a lower max_tokens than it asked for.
     """
 
     backend: str
     model: str
     max_tokens: int | None = None
     most_tokens: int | None = None
+    clamp: bool = False
     salt: str = ""  # the tenant, for prefix caches
 
 

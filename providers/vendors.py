@@ -454,7 +454,14 @@ _ROWS = (
         source="docs/languages.md",
     ),
     Vendor(name="scripted", dialect="", signer="none", key_required=False, capabilities=CHAT | {"audio", "documents", "embeddings"}),
-    Vendor(name="local", own=True, dialect="", signer="none", key_required=False, capabilities=frozenset()),
+    Vendor(
+        name="local",
+        own=True,
+        dialect="",
+        signer="none",
+        key_required=False,
+        capabilities=frozenset({"tools", "json_schema", "json_mode", "n", "logprobs"}),
+    ),
 )
 
 VENDORS: Mapping[str, Vendor] = {row.name: row for row in _ROWS}

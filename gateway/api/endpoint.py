@@ -225,8 +225,9 @@ class Reply:
         found.append((b"x-tollway-attempts", str(attempts).encode()))
         if x.request.dropped:
             found.append((b"x-tollway-dropped", told(x.request.dropped)))
-        if x.clamped is not None:
-            found.append((b"x-tollway-clamped", str(x.clamped).encode()))
+        lowered = x.request.clamped if x.clamped is None else x.clamped
+        if lowered is not None:
+            found.append((b"x-tollway-clamped", str(lowered).encode()))
         if x.ticket is not None:
             found += limiter.headers(x.ticket)
         if with_cost:
