@@ -61,6 +61,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     price: Price | None = None
     hourly_nanousd: int | None = None
     capabilities: frozenset[str] = frozenset()
+    honours: frozenset[str] = frozenset()  # fields that no language's table knows and that it understands
     refuses: frozenset[str] = frozenset()  # parameters that it takes with their default value alone
     context_tokens: int | None = None
     max_output_tokens: int | None = None

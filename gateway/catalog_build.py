@@ -92,6 +92,7 @@ def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> B
         price=price,
         hourly_nanousd=hourly,
         capabilities=vendor.capabilities if one.capabilities is None else frozenset(one.capabilities),
+        honours=vendor.honours,
         refuses=vendor.quirks.refuse,
         context_tokens=_context(one, family, vendor),
         max_output_tokens=one.max_output_tokens or family.max_output_tokens,

@@ -241,6 +241,7 @@ def read_params(request: Request, target: Target, defaults: Defaults) -> Params:
     fields, dropped = request.fields, list[str]()
     if request.dialect != "openai_chat" and request.dialect in DIALECTS:
         fields, left = foreign_fields(request, FOREIGN)
+        fields |= {name: request.fields[name] for name in request.unknown if name in request.fields}
         dropped += left
     for name, raw in fields.items():
         if name in WITHOUT_EFFECT or bytes(raw) == b"null":

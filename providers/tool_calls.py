@@ -91,6 +91,7 @@ class CallReader:
         self._held = ""  # outside: what may still become a tag; inside: the call so far
         self._inside = False
         self._depth: _Depth | None = None  # of arguments that stream
+        self._space = ""  # that stood before the tag, for a call that is none
         self._said = False  # text has gone out
 
     def push(self, text: str) -> list[Event]:
@@ -104,7 +105,7 @@ class CallReader:
         """The end of the answer: a call without its closing tag counts when it is whole."""
         events: list[Event] = []
         if self._inside and self._depth is None:
-            self._whole(self._held, OPEN + self._held, events)
+            self._whole(self._held, self._space + OPEN + self._held, events)
         elif self._held.strip() or (self._held and self.calls == 0):
             self._say(self._held, events)
         self._held = ""
@@ -126,17 +127,19 @@ class CallReader:
         if end >= 0:
             inner, self._held = self._held[:end], self._held[end + len(CLOSE) :]
             self._inside = False
-            self._whole(inner, OPEN + inner + CLOSE, events)
+            self._whole(inner, self._space + OPEN + inner + CLOSE, events)
             return True
         if len(self._held) > MAX_CALL_CHARS:
-            self._say(OPEN + self._held, events)
+            self._say(self._space + OPEN + self._held, events)
             self._held, self._inside = "", False
         return False
 
     def _outside(self, events: list[Event]) -> bool:
         at = self._held.find(OPEN)
         if at >= 0:
-            before, self._held = self._held[:at].rstrip(), self._held[at + len(OPEN) :]
+            before = self._held[:at].rstrip()
+            self._space = self._held[len(before) : at]
+            self._held = self._held[at + len(OPEN) :]
             if before:
                 self._say(before, events)
             self._inside = True

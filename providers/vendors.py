@@ -65,6 +65,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     also: Mapping[str, Speech] = {}
     own: bool = False
     inputs_most: int = 2048
+    honours: frozenset[str] = frozenset()
     source: str = ""
 
     @property
@@ -461,6 +462,7 @@ _ROWS = (
         signer="none",
         key_required=False,
         capabilities=frozenset({"tools", "json_schema", "json_mode", "n", "logprobs"}),
+        honours=frozenset({"top_k", "min_p", "min_tokens", "ignore_eos", "repetition_penalty", "structured_outputs"}),
     ),
 )
 

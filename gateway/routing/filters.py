@@ -35,7 +35,7 @@ def unfit(features: Features, state: BackendState) -> str:
         return "not_allowed"
     if features.labels and any(backend.labels.get(name) != value for name, value in features.labels):
         return "labels"
-    if features.unknown and backend.dialect != features.dialect:
+    if features.unknown and backend.dialect != features.dialect and not backend.honours.issuperset(features.unknown):
         return "dialect"
     if features.needs and not features.needs <= backend.capabilities:
         return "capability"

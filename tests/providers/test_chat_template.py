@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from providers.chat_template import ChatTemplate, Defaults, TemplateError
-from providers.errors import Unsupported
-from providers.types import Call, Image, Message, Text
+from providers.errors import Rejected, Unsupported
+from providers.types import Call, Image, Message, Text, Thinking, Tool
 
 SMOL = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -62,15 +63,60 @@ def test_what_the_model_cannot_take_is_refused_by_name(tmp_path: Path) -> None:
     template = make(tmp_path, "{{ raise_exception('only users') }}")
     with pytest.raises(Unsupported, match="only users"):
         template.render([Message(role="user", content="x")])
-    for message in (
-        Message(role="user", content=(Image(url="https://x/y.png"),)),
-        Message(role="tool", content="4", call_id="c"),
-        Message(role="assistant", calls=(Call("c", "f", "{}"),)),
-    ):
-        with pytest.raises(Unsupported) as refused:
-            template.render([message])
+    with pytest.raises(Unsupported) as refused:
+        make(tmp_path, SMOL).render([Message(role="user", content=(Image(url="https://x/y.png"),))])
+    assert (refused.value.param, refused.value.sent) == ("messages", False)
+
+
+def test_a_template_that_refuses_system_messages_says_so_with_a_remedy(tmp_path: Path) -> None:
+    gemma = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}{{ messages[0].content }}"
+    template = make(tmp_path, gemma)
+    assert template.render([Message(role="user", content="x")]) == "x"
+    for role in ("system", "developer"):
+        with pytest.raises(Unsupported, match="System role not supported; say in the first user message") as refused:
+            template.render([Message(role=role, content="s"), Message(role="user", content="x")])
         assert refused.value.param == "messages"
-        assert not refused.value.sent
+
+
+NATIVE = (
+    "{% if tools %}TOOLS {{ tools | tojson }}{{ '\n' }}{% endif %}{% for m in messages %}[{{ m.role }}] {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<{{ c.function.name }} {{ c.function.arguments | tojson }}>{% endfor %}"
+    "{% if m.role == 'tool' %}({{ m.name }}){% endif %}{{ '\n' }}{% endfor %}"
+)
+TURNS = [
+    Message(role="system", content="Be brief"),
+    Message(role="user", content="Weather?"),
+    Message(role="assistant", calls=(Call("c1", "weather", '{"city": "Paris"}'), Call("c2", "time", "{}"))),
+    Message(role="tool", content="sunny", call_id="c1"),
+    Message(role="tool", content="noon", call_id="c2"),
+    Message(role="assistant", content=(Thinking("hm"), Text("Sunny."))),
+]
+TOOLS = [Tool(name="weather", parameters=Raw(b'{"type":"object"}'))]
+
+
+def test_a_template_with_a_place_for_tools_gets_tools_calls_and_results(tmp_path: Path) -> None:
+    template = make(tmp_path, NATIVE)
+    assert template.takes_tools
+    assert template.render(TURNS, TOOLS) == (
+        'TOOLS [{"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}]\n'
+        '[system] Be brief\n[user] Weather?\n[assistant] <weather {"city": "Paris"}><time {}>\n'
+        "[tool] sunny(weather)\n[tool] noon(time)\n[assistant] Sunny.\n"
+    )
+    assert template.render(TURNS[:2]) == "[system] Be brief\n[user] Weather?\n"
+    with pytest.raises(Rejected) as wrong:
+        template.render([Message(role="assistant", calls=(Call("c", "f", "{not json"),))])
+    assert wrong.value.status == 400
+
+
+def test_a_template_without_one_gets_them_as_text(tmp_path: Path) -> None:
+    template = make(tmp_path, STRICT)
+    assert not template.takes_tools
+    told = template.render(TURNS, TOOLS)
+    assert told.startswith("[system] You may call these functions") and '{"name": "weather"' in told
+    assert "\n\nBe brief\n[user] Weather?\n" in told  # one system message, the tools first
+    assert '[assistant] <tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>\n<tool_call>' in told
+    responses = "<tool_response>\nsunny\n</tool_response>\n<tool_response>\nnoon\n</tool_response>"
+    assert told.endswith(f"[user] {responses}\n[assistant] Sunny.\n")
 
 
 def test_a_template_reaches_nothing_outside_its_sandbox(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from providers.chat_template import Defaults
 from providers.dialects import DIALECTS
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
 from providers.local import LocalProvider, read_params
-from providers.types import Deadline, Failed, Finished, Frame, Message, Metered, Request, Started, Target, TextDelta
+from providers.types import Deadline, Failed, Finished, Frame, Message, Metered, Request, Started, Target, TextDelta, ToolCallDelta
+from providers.vendors import VENDORS
 from tests.local_engine.tiny import engine_process, make_model, until, wait_ready
 
 CONTEXT = 16384
@@ -101,10 +102,8 @@ async def test_fields_reach_the_engine(provider: LocalProvider) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"logprobs": True}, "logprobs"),
-        ({"n": 2}, "n"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]}]}, "messages"),
     ],
@@ -137,6 +136,163 @@ def test_every_honoured_field_is_mapped() -> None:
         temperature=0.5, top_p=0.8, seed=4, stop=("a", "b"), presence_penalty=1.0, frequency_penalty=-1.0, logit_bias={5: 2.0}
     )  # fmt: skip
     assert read_params(asked, TARGET, Defaults()) == wanted
+    further = {"top_k": 5, "min_p": 0.1, "min_tokens": 2, "ignore_eos": True, "repetition_penalty": 1.2, "n": 3}
+    assert read_params(request(**further), TARGET, Defaults()) == Params(**further)
+    assert VENDORS["local"].honours == set(request(**further, structured_outputs={}).unknown)  # what no language's table knows
+    assert read_params(request(logprobs=True), TARGET, Defaults()).logprobs == 0
+    assert read_params(request(logprobs=True, top_logprobs=4), TARGET, Defaults()).logprobs == 4
+    with pytest.raises(Rejected) as wrong:
+        read_params(request(logprobs=False, top_logprobs=4), TARGET, Defaults())
+    assert wrong.value.param == "top_logprobs"
+
+
+def test_a_limit_that_does_not_fit_is_lowered_only_where_the_client_allows_it_or_set_none() -> None:
+    def clamps(asked: Request, **target: Any) -> tuple[int | None, bool]:
+        params = read_params(asked, msgspec.structs.replace(TARGET, **target), Defaults())
+        return params.max_tokens, params.clamp
+
+    assert clamps(request(max_tokens=9)) == (9, False)
+    assert clamps(request(max_tokens=9), clamp=True) == (9, True)
+    assert clamps(request(), max_tokens=4096) == (4096, True)  # the gateway's own limit, for a budget
+    assert clamps(request()) == (None, False)
+
+
+async def test_what_is_lowered_is_told_with_its_number(provider: LocalProvider) -> None:
+    asked = request("the quick " * 5, temperature=0, max_tokens=CONTEXT, stop="e", logit_bias={"0": -100})
+    found = await frames(provider, asked, msgspec.structs.replace(TARGET, clamp=True))
+    usage = found[-1].events[-1].usage  # type: ignore[union-attr]
+    assert asked.clamped == CONTEXT - usage.input
+    fits = request(max_tokens=2)
+    await frames(provider, fits, msgspec.structs.replace(TARGET, clamp=True))
+    assert fits.clamped is None
+
+
+def function(name: str, strict: bool | None = None, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "function", "function": {"name": name, "parameters": schema, **({} if strict is None else {"strict": strict})}}
+
+
+SUM = function("sum", a={"type": "integer"}, b={"type": "boolean"})
+LIGHT = function("light", on={"type": "boolean"})
+
+
+def calls(found: list[Frame]) -> list[tuple[str, Any]]:
+    named: dict[int, list[str]] = {}
+    for frame in found:
+        for event in frame.events:
+            if isinstance(event, ToolCallDelta):
+                named.setdefault(event.index, [event.name or ""]).append(event.arguments)
+    return [(name, json.loads("".join(said))) for name, *said in named.values()]
+
+
+async def test_forced_tool_calls_are_valid_whatever_the_model_is(provider: LocalProvider) -> None:
+    for seed in range(4):
+        asked = request(tools=[SUM, LIGHT], tool_choice="required", parallel_tool_calls=False, seed=seed, temperature=2.0, max_tokens=200)
+        found = await frames(provider, asked)
+        ((name, arguments),) = calls(found)
+        assert arguments.keys() == ({"a", "b"} if name == "sum" else {"on"})
+        assert Finished("tool_calls") in found[-1].events and text(found) == ""
+    named = {"type": "function", "function": {"name": "light"}}
+    ((name, arguments),) = calls(await frames(provider, request(tools=[SUM, LIGHT], tool_choice=named, seed=1, max_tokens=200)))
+    assert name == "light" and arguments in ({"on": True}, {"on": False})
+
+
+async def test_with_tools_that_may_be_used_the_answer_is_text_or_a_valid_call(provider: LocalProvider) -> None:
+    answered = await frames(provider, request(tools=[LIGHT], seed=1, max_tokens=20, logit_bias={"0": -100}))
+    assert text(answered) and calls(answered) == [] and Finished("length") in answered[-1].events
+    untold = request(tools=[LIGHT], tool_choice="none", temperature=0, max_tokens=5)
+    plainly = request(temperature=0, max_tokens=5)
+    assert text(await frames(provider, untold)) == text(await frames(provider, plainly))
+
+
+async def test_structured_output_is_kept_and_streams(provider: LocalProvider) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+    found = await frames(provider, request(response_format=form, seed=5, n=2, max_tokens=60))
+    for choice in (0, 1):
+        said = "".join(e.text for f in found for e in f.events if isinstance(e, TextDelta) and e.choice == choice)
+        assert json.loads(said) in ({"ok": True}, {"ok": False})
+    whole = json.loads(DIALECTS["openai_chat"].encode_answer(found, request(n=2)))
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1]
+    assert {choice["finish_reason"] for choice in whole["choices"]} == {"stop"}
+    counts = [len(DIALECTS["openai_chat"].encode_answer([f], request())) for f in found if any(isinstance(e, TextDelta) for e in f.events)]
+    assert len(counts) >= 1
+    picked = text(await frames(provider, request(structured_outputs={"choice": ["red", "blue"]}, seed=2, max_tokens=9)))
+    assert picked in ("red", "blue")
+    matched = text(await frames(provider, request(structured_outputs={"regex": "[0-9]{4}"}, seed=2, max_tokens=9)))
+    assert len(matched) == 4 and matched.isdigit()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "objekt"}}}}, "response_format"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"not": {}}}}},
+            "response_format",
+        ),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}]}, "tools"),
+        ({"tools": [LIGHT], "tool_choice": {"type": "function", "function": {"name": "sum"}}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs"),
+    ],
+)
+async def test_what_no_answer_can_be_held_to_is_the_client_s_fault_by_name(
+    provider: LocalProvider, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(Rejected) as wrong:
+        await frames(provider, request(**fields))
+    assert (wrong.value.status, wrong.value.param) == (400, param)
+    assert await provider.check() is None
+
+
+async def test_log_probabilities_in_both_of_openai_s_languages(provider: LocalProvider) -> None:
+    asked = request(temperature=0, max_tokens=6, logit_bias={"0": -100}, logprobs=True, top_logprobs=2)
+    found = await frames(provider, asked)
+    (choice,) = json.loads(DIALECTS["openai_chat"].encode_answer(found, asked))["choices"]
+    told = choice["logprobs"]["content"]
+    assert len(told) == 6 and all(len(one["top_logprobs"]) == 2 and one["logprob"] <= 0 for one in told)
+    assert b"".join(bytes(one["bytes"]) for one in told).decode(errors="replace") == choice["message"]["content"]
+
+    body = {"model": "m", "prompt": "the quick", "max_tokens": 6, "temperature": 0, "logprobs": 2}
+    given = DIALECTS["openai_completions"].decode_request(json.dumps(body).encode())
+    (legacy,) = json.loads(DIALECTS["openai_completions"].encode_answer(await frames(provider, given), given))["choices"]
+    assert "".join(legacy["logprobs"]["tokens"]) == legacy["text"] and len(legacy["logprobs"]["top_logprobs"][0]) == 2
+
+
+async def test_a_bare_prompt_is_continued_as_it_stands(provider: LocalProvider, socket: Path) -> None:
+    body = {"model": "m", "prompt": "the quick brown", "max_tokens": 12, "temperature": 0}
+    found = await frames(provider, DIALECTS["openai_completions"].decode_request(json.dumps(body).encode()))
+    client = EngineClient(str(socket))
+    pieces = [p async for p in client.submit("the quick brown", Params(temperature=0, max_tokens=12))]
+    await client.close()
+    assert text(found) == "".join(piece.text for piece in pieces)
+    usage = found[-1].events[-1].usage  # type: ignore[union-attr]
+    assert (usage.input, usage.output) == (pieces[-1].prompt_tokens, pieces[-1].output_tokens)
+
+
+async def test_choices_count_the_prompt_once(provider: LocalProvider) -> None:
+    single = (await frames(provider, request(max_tokens=7, seed=1, ignore_eos=True)))[-1].events[-1].usage  # type: ignore[union-attr]
+    found = await frames(provider, request(max_tokens=7, seed=1, ignore_eos=True, n=3))
+    usage = found[-1].events[-1].usage  # type: ignore[union-attr]
+    assert (usage.input, usage.output) == (single.input, 21)
+    assert sum(isinstance(event, Finished) for frame in found for event in frame.events) == 3
+
+
+async def test_a_tenant_s_salt_goes_with_every_request_so_that_prefixes_are_never_shared(provider: LocalProvider, socket: Path) -> None:
+    client = EngineClient(str(socket))
+
+    async def hits(team: str) -> int:
+        before = (await client.stats()).prefix_hit_tokens
+        asked = request("a secret that is long enough for some blocks " * 4, max_tokens=1)
+        await frames(provider, asked, Target(backend="smol", model="tiny", salt=team))
+        return (await client.stats()).prefix_hit_tokens - before
+
+    assert await hits("salt-a") == 0
+    assert await hits("salt-b") == 0
+    assert await hits("salt-a") > 0
+    await client.close()
 
 
 async def test_refusals_of_the_engine_are_the_client_s_fault_and_cost_nothing(provider: LocalProvider) -> None:
@@ -242,9 +398,10 @@ def test_requests_of_another_language_mean_the_same() -> None:
     asked = message(temperature=0.5, top_k=5, stop_sequences=["a", "b"], metadata={"user_id": "u"}, service_tier="standard_only")
     assert read_params(asked, TARGET, Defaults()) == Params(max_tokens=9, temperature=0.5, top_k=5, stop=("a", "b"))
     assert asked.dropped == ("service_tier",)
-    with pytest.raises(Unsupported) as refused:
-        read_params(message(tools=[{"name": "f", "input_schema": {}}]), TARGET, Defaults())
-    assert refused.value.param == "tools"
+    grammar = read_params(message(tools=[{"name": "f", "input_schema": {"type": "object"}}]), TARGET, Defaults()).grammar
+    assert grammar is not None and (grammar.kind, grammar.param) == ("lark", "tools")
+    honoured = read_params(message(min_p=0.1, repetition_penalty=1.1), TARGET, Defaults())
+    assert (honoured.min_p, honoured.repetition_penalty) == (0.1, 1.1)
 
 
 async def test_an_anthropic_client_is_answered_by_the_engine(provider: LocalProvider) -> None:

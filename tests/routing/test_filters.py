@@ -76,6 +76,12 @@ def test_unknown_fields_without_a_backend_of_their_language_name_the_fields(stat
     assert "foo, bar" in error.message
 
 
+def test_a_backend_that_honours_all_unknown_fields_takes_them_in_any_language(state: Make, features: MakeFeatures) -> None:
+    honouring = state(dialect="", honours=frozenset({"foo", "bar"}))
+    assert assess(features(unknown=("foo", "bar")), honouring, 0.0).reason == ""
+    assert assess(features(unknown=("foo", "baz")), honouring, 0.0).reason == "dialect"
+
+
 def test_the_candidate_that_came_furthest_explains(state: Make, features: MakeFeatures) -> None:
     states = [state(), state("b", capabilities=frozenset({"tools"}))]
     error = refuse(states, features(allowed=frozenset({"model-b"}), needs=frozenset({"images", "tools"})))
