@@ -30,6 +30,7 @@ from gateway.catalog_build import build as build_catalog
 from gateway.catalog_build import vendor_of
 from gateway.db.engine import make_engine
 from gateway.decision_log import DecisionLog
+from gateway.engine_figures import EngineFigures
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
 from gateway.money.keeper import BEAT_S, CLOSE_S, Keeper
@@ -38,14 +39,15 @@ from gateway.money.limits_redis import RedisLimits
 from gateway.money.owned import Owned
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
-from gateway.routing.router import Router
+from gateway.routing.router import BackendView, Router
 from gateway.settings import AlertSettings, BackendSettings, Settings
 from gateway.snapshot import Prices, Snapshot
 from gateway.telemetry import Telemetry, setup_logging
-from gateway.ticker import Ticker
+from gateway.ticker import TICK_S, Ticker
 from gateway.webhook import Webhook
 from providers import tokens
 from providers.dialects import DIALECTS
+from providers.figures import NAMES
 from providers.http import Upstream
 from providers.local import LocalProvider
 from providers.remote import RemoteProvider
@@ -86,6 +88,7 @@ class Application:
     async def start(self) -> None:
         """Begin to poll, tick and write. Call once, on the loop that serves."""
         tokens.warm()
+        self.parts.router.states(self.parts.catalog)
         self.parts.snapshot.start()
         await self.parts.store.start()
         await self.parts.pipeline.limits.start()
@@ -95,6 +98,7 @@ class Application:
         self.ticker.every("owned hours", CLOSE_S, self.keeper.close_hours)
         self.ticker.every("budget alerts", self.parts.settings.alerts.every_s, self.alerting.look)
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
+        self.ticker.every("engine figures", min(TICK_S, self.parts.settings.figures.every_s), self.parts.figures.look)
         self.ticker.every("live workers", SHARE_S, self._share)
         self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
@@ -159,6 +163,7 @@ def live_workers(settings: Settings, accounts: Accounts) -> int:
 
 def replace(parts: Parts, settings: Settings, catalog: Catalog, providers: Mapping[str, Provider]) -> None:
     parts.settings = settings
+    parts.figures.settings = settings.figures
     parts.providers = providers
     parts.pipeline.attempts.providers = providers
     parts.catalog = catalog
@@ -221,6 +226,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
         ),
         telemetry=telemetry,
         limits=limits,
+        figures=EngineFigures(settings.figures, router, lambda: parts.catalog, lambda: parts.providers),
     )
     telemetry.gauges = lambda: gauges(parts)
     await snapshot.load()
@@ -255,7 +261,7 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
         return ScriptedProvider(parse(one.script))
     credential = resolve(one.api_key, one.name) if one.api_key else ""
     vendor = vendor_of(one)
-    return RemoteProvider(vendor, vendor.base_url, credential, upstream)
+    return RemoteProvider(vendor, vendor.base_url, credential, upstream, one.metrics_url)
 
 
 async def is_ready(parts: Parts, backend: str) -> bool:
@@ -317,11 +323,27 @@ def tell_fault(parts: Parts, request: Any, error: Exception) -> Response[bytes]:
     return tell(request, errors.Internal("An internal error; the gateway's log has it."))
 
 
+def engine_gauges(views: list[BackendView]) -> dict[str, float]:
+    """What engines of one's own say of themselves, as long as it is fresh."""
+    found: dict[str, float] = {}
+    for view in views:
+        if view.engine is None:
+            continue
+        figures = view.engine.figures
+        found[f"tollway_engine_read:{view.backend}"] = float(figures is not None)
+        for name in NAMES:
+            value = None if figures is None else getattr(figures, name)
+            if value is not None:
+                found[f"tollway_engine_{name}:{view.backend}"] = float(value)
+    return found
+
+
 def gauges(parts: Parts) -> dict[str, float]:
     """What /metrics reads rather than counts."""
     stats = parts.accounts.stats()
     views = parts.router.snapshot(time.monotonic())
     return {
+        **engine_gauges(views),
         **{f"tollway_backend_ready:{view.backend}": float(view.state == "ready") for view in views},
         **{f"tollway_backend_in_flight:{view.backend}": float(view.in_flight) for view in views},
         "tollway_in_flight": float(len(parts.pipeline.in_flight)),

@@ -35,13 +35,16 @@ def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalo
 def vendor_of(one: BackendSettings) -> Vendor:
     """The vendor's row as this backend uses it: language, address, paths, and what the model takes. The vendor must be known.
 
-    Raises ValueError naming the backend for a language that the vendor does not speak.
+    Raises ValueError naming the backend for a language that the vendor does not speak, or an address of figures that it does not have.
     """
     row, family = VENDORS[one.vendor], family_of(one.known_as or one.model)
     try:
         row = row.speaking(one.dialect or (family.dialect if family.dialect in row.also else ""))
     except ValueError as error:
         raise ValueError(f"backends.{one.name}.dialect: {error}.") from None
+    if one.metrics_url and row.page is None:
+        readable = ", ".join(sorted(name for name, known in VENDORS.items() if known.page is not None))
+        raise ValueError(f"backends.{one.name}.metrics_url: what {one.vendor} publishes is not known; pages are read of {readable}.")
     vendor = fitted(located(row, one.base_url, one.model, one.account, one.api_version), family)
     quirks = vendor.quirks
     if one.traits is not None:

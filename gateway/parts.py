@@ -14,6 +14,7 @@ from gateway.auth import Keyring
 from gateway.cache.store import Store
 from gateway.catalog import Catalog
 from gateway.db import schema
+from gateway.engine_figures import EngineFigures
 from gateway.money.accounts import Accounts
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
@@ -37,6 +38,7 @@ class Parts:
     pipeline: Pipeline
     telemetry: Telemetry
     limits: Limits
+    figures: EngineFigures
 
     async def readiness(self) -> dict[str, Any]:
         """What /health/ready says: ready or not, why, the catalog in force and the state of each local engine."""

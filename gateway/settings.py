@@ -117,6 +117,17 @@ class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decisions_queue: Count = 10_000
 
 
+class FigureSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What engines of one's own say of themselves: queue, KV cache, prefix hits."""
+
+    every_s: Seconds = 2.0
+    timeout_s: Seconds = 1.0
+    max_age_s: Seconds = 10.0  # older ones are not used
+    max_bytes: Bytes = 1024 * 1024  # of one page
+    max_backends: Count = 64
+    absent_s: Seconds = 60.0  # a server that publishes nothing, or is in trouble, is asked this rarely
+
+
 class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     max_answer_bytes: Bytes = 64 * 1024 * 1024
@@ -190,6 +201,7 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dialect: str = ""  # empty: the first language of the vendor's row
     api_key: str = ""
     base_url: str = ""
+    metrics_url: str = ""  # of the engine's figures; empty: /metrics beside base_url
     account: Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=253)] = ""
     api_version: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]*$", max_length=64)] = ""
     price: PriceSettings | None = None
@@ -233,6 +245,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alerts: AlertSettings = field(default_factory=AlertSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
     routing: Routing = field(default_factory=Routing)
+    figures: FigureSettings = field(default_factory=FigureSettings)
     upstream: Upstream = field(default_factory=Upstream)
     local_engine: LocalEngine = field(default_factory=LocalEngine)
     logging: Logging = field(default_factory=Logging)
@@ -333,8 +346,9 @@ def _check_backend(backend: BackendSettings, socket: Path) -> None:
         _refuse(f"{key}.name", "use letters, digits, dots, dashes and underscores.")
     if backend.api_key:
         _check_reference(f"{key}.api_key", backend.api_key)
-    if backend.base_url and not re.match(r"https?://[^/\s]+", backend.base_url):
-        _refuse(f"{key}.base_url", "must begin with http:// or https:// and a host.")
+    for name, url in (("base_url", backend.base_url), ("metrics_url", backend.metrics_url)):
+        if url and not re.match(r"https?://[^/\s]+", url):
+            _refuse(f"{key}.{name}", "must begin with http:// or https:// and a host.")
     if backend.vendor == "local" and len(os.fsencode(socket)) > MAX_SOCKET_PATH:
         _refuse("storage.state_dir", f"the engine's socket {socket} would be longer than {MAX_SOCKET_PATH} bytes; choose a shorter folder.")
     if backend.script and backend.vendor != "scripted":

@@ -49,6 +49,17 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_in_flight": ("gauge", "Requests being served.", ()),
     "tollway_backend_ready": ("gauge", "Workers that have nothing against asking a backend.", ("backend",)),
     "tollway_backend_in_flight": ("gauge", "Calls under way to a backend.", ("backend",)),
+    "tollway_engine_read": ("gauge", "1 while an engine of one's own says how it is doing.", ("backend",)),
+    "tollway_engine_waiting": ("gauge", "Requests that wait in it for a place, of all its clients.", ("backend",)),
+    "tollway_engine_running": ("gauge", "Requests that it works on.", ("backend",)),
+    "tollway_engine_prefill_tokens": ("gauge", "Tokens of accepted prompts that it has still to compute.", ("backend",)),
+    "tollway_engine_kv_share": ("gauge", "Part of its KV cache in use, 0 to 1.", ("backend",)),
+    "tollway_engine_kv_bytes_used": ("gauge", "Bytes of it.", ("backend",)),
+    "tollway_engine_kv_bytes_cap": ("gauge", "Bytes it may have.", ("backend",)),
+    "tollway_engine_kv_blocks_used": ("gauge", "Blocks of it that running requests hold.", ("backend",)),
+    "tollway_engine_kv_blocks_free": ("gauge", "Blocks of it that are free, those that hold known tokens included.", ("backend",)),
+    "tollway_engine_prompt_tokens": ("gauge", "Prompt tokens since it started.", ("backend",)),
+    "tollway_engine_prefix_hit_tokens": ("gauge", "Of them, those found in its prefix cache.", ("backend",)),
     "tollway_ready": ("gauge", "1 when this gateway takes requests.", ()),
     "tollway_journal_bytes": ("gauge", "Size of the journals on disk.", ()),
     "tollway_journal_age_seconds": ("gauge", "Age of the oldest request in a journal that SQL does not have, running ones included.", ()),
@@ -79,6 +90,7 @@ COMBINED: dict[str, Callable[[float, float], float]] = {
     "tollway_limits_degraded": max,
     "tollway_clock_offset_seconds": lambda a, b: max(a, b, key=abs),
     "tollway_token_factor": max,
+    **{name: max for name in METRICS if name.startswith("tollway_engine_")},  # all workers read the same engines
 }
 
 LOG_FIELDS = (

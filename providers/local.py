@@ -28,6 +28,7 @@ from providers.dialects.base import UNREADABLE
 from providers.dialects.openai_chat.requests import foreign_fields
 from providers.dialects.prompts import prompts_of, texts
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
+from providers.figures import Figures
 from providers.tool_calls import CallReader, guided
 from providers.tool_calls import grammar as tool_grammar
 from providers.types import (
@@ -147,6 +148,28 @@ class LocalProvider:
         except EngineError as error:
             return error.message
         return f"the engine's step has hung for {age_s:.0f} s" if age_s > HUNG_S else None
+
+    async def figures(self, within_s: float, most_bytes: int) -> Figures:
+        """As Provider.figures, over the engine's socket."""
+        try:
+            async with asyncio.timeout(within_s):
+                stats = await self._client.stats()
+        except TimeoutError:
+            raise TimedOut(f"the engine did not answer within {within_s:g} s") from None
+        except EngineError as error:
+            raise translated(error) from None
+        return Figures(
+            waiting=stats.waiting,
+            running=stats.running,
+            prefill_tokens=stats.outstanding_prefill_tokens,
+            kv_share=stats.kv_bytes_used / stats.kv_bytes_cap if stats.kv_bytes_cap else None,
+            kv_bytes_used=stats.kv_bytes_used,
+            kv_bytes_cap=stats.kv_bytes_cap,
+            kv_blocks_used=stats.kv_blocks_used,
+            kv_blocks_free=stats.kv_blocks_free,
+            prompt_tokens=stats.prompt_tokens,
+            prefix_hit_tokens=stats.prefix_hit_tokens,
+        )
 
     async def close(self) -> None:
         await self._client.close()

@@ -10,24 +10,28 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import httpx
 from msgspec.structs import replace
 
 from providers import signers
 from providers.dialects import DIALECTS, StreamDecoder, to_neutral
 from providers.errors import BadAnswer, ProviderError
+from providers.figures import Figures, NoFigures, page_url, read
 from providers.http import Answer, Endpoint, Upstream
 from providers.limit_headers import Limits, told
 from providers.types import Deadline, Event, Failed, Finished, Frame, Metered, Request, Started, Target, Usage, Vector
 from providers.vendors import Vendor
 
+NO_PAGE = frozenset({401, 403, 404, 405, 501})  # 501: llama.cpp without --metrics
 CHECK = Deadline(connect_s=3.0, first_byte_s=5.0, idle_s=5.0, total_s=8.0)
 
 
 class RemoteProvider:
     """One backend's address and credential. Many calls at once; holds no state of a call. The Upstream belongs to whoever made it."""
 
-    def __init__(self, vendor: Vendor, base_url: str, credential: str, upstream: Upstream) -> None:
-        """base_url as in the vendor's row; an empty credential sends none."""
+    def __init__(self, vendor: Vendor, base_url: str, credential: str, upstream: Upstream, metrics_url: str = "") -> None:
+        """base_url as in the vendor's row; an empty credential sends none. metrics_url: of the engine's figures, where they do not lie
+        beside base_url; it gets the credential only if it is the same server's."""
         self.dialect = vendor.dialect
         self._vendor = vendor
         self._language = DIALECTS[vendor.dialect]
@@ -38,6 +42,11 @@ class RemoteProvider:
         self._whole = Endpoint("POST", base + vendor.path, {**sent, "accept": "application/json"})
         self._streamed = Endpoint("POST", base + vendor.path, {**sent, "accept": "text/event-stream"})
         self._models = Endpoint("GET", base + vendor.models_path, {**carried, "accept": "application/json"})
+        self._page: Endpoint | None = None
+        if vendor.page is not None:
+            url = metrics_url or page_url(base, vendor.page)
+            same = _origin(url) == _origin(base)
+            self._page = Endpoint("GET", url, {**(carried if same else {}), "accept": "text/plain"})
 
     async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """As Provider.call. An answer in the other form than asked for (whole for a stream, a stream for whole) is taken as it is."""
@@ -136,8 +145,34 @@ class RemoteProvider:
             return None
         return f"HTTP {answer.status} from {self._vendor.models_path}; check base_url"
 
+    async def figures(self, within_s: float, most_bytes: int) -> Figures:
+        """As Provider.figures: one look at the page, cut at its limits."""
+        if self._page is None or self._vendor.page is None:
+            raise NoFigures(f"{self._vendor.name} publishes none")
+        deadline = Deadline(connect_s=within_s, first_byte_s=within_s, idle_s=within_s, total_s=within_s)
+        answer = await self._upstream.open(self._page, b"", deadline)
+        try:
+            if answer.status in NO_PAGE:
+                raise NoFigures(f"HTTP {answer.status} from {self._page.url.path}", answered=True)
+            if answer.status != 200:
+                raise BadAnswer(f"HTTP {answer.status} from {self._page.url.path}", answered=True)
+            parts, left = [], most_bytes
+            while part := await answer.receive():
+                parts.append(part)
+                left -= len(part)
+                if left < 0:
+                    raise BadAnswer(f"the page is larger than {most_bytes} bytes (figures.max_bytes)")
+        finally:
+            await answer.close()
+        return read(b"".join(parts), self._vendor.page)
+
     async def close(self) -> None:
         """Nothing: connections are the Upstream's."""
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parsed = httpx.URL(url)
+    return parsed.scheme, parsed.host, parsed.port
 
 
 def _streams(request: Request, answer: Answer) -> bool:

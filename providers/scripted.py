@@ -24,6 +24,7 @@ from msgspec import Struct
 from providers import errors
 from providers.dialects import DIALECTS
 from providers.errors import BadAnswer, Cut, ProviderError, TimedOut, Unreachable
+from providers.figures import Figures, NoFigures
 from providers.types import (
     Deadline,
     Event,
@@ -202,6 +203,9 @@ class ScriptedProvider:
 
     async def check(self) -> str | None:
         return None
+
+    async def figures(self, within_s: float, most_bytes: int) -> Figures:
+        raise NoFigures("a script has no queue")
 
     async def close(self) -> None:
         if self._file >= 0:

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Raw, Struct, field
 
 from providers.errors import ProviderError
+from providers.figures import Figures
 from providers.limit_headers import Limits
 
 
@@ -337,6 +338,10 @@ class Provider(Protocol):
 
     async def check(self) -> str | None:
         """Reach the backend without cost: None when it answers, else what is wrong and what to do."""
+        ...
+
+    async def figures(self, within_s: float, most_bytes: int) -> Figures:
+        """What the engine behind it says of itself now. Raises NoFigures where it says nothing, else ProviderError."""
         ...
 
     async def close(self) -> None: ...

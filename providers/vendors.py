@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from providers.dialects import PLAIN, Quirks
+from providers.figures import LLAMACPP, SGLANG, TGI, TOLLWAY, VLLM, Page
 
 CHAT = frozenset({"tools", "images", "json_schema", "json_mode", "n", "logprobs"})
 RESPONSES = frozenset({"tools", "images", "json_schema", "json_mode", "logprobs"})
@@ -45,7 +46,8 @@ class Vendor(Struct, frozen=True, kw_only=True):
     in it for what the operator's account is called there (`account` says what that is), `{model}` and `{api_version}` in a path for the
     backend's. signer: see signers.headers. capabilities: what a backend may be asked for unless its own entry says otherwise. prices:
     the provider's id in genai-prices, empty = none there. headers: sent with every call. inputs_most: of texts to embed in one call.
-    own: an engine that the operator runs: it queues what it is sent, so that its load is its speed. source: where the row was read.
+    own: an engine that the operator runs: it queues what it is sent, so that its load is its speed. page: where it publishes its figures.
+    source: where the row was read.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Vendor(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     also: Mapping[str, Speech] = {}
     own: bool = False
+    page: Page | None = None
     inputs_most: int = 2048
     honours: frozenset[str] = frozenset()
     source: str = ""
@@ -387,6 +390,7 @@ _ROWS = (
     Vendor(
         name="vllm",
         own=True,
+        page=VLLM,
         base_url="http://localhost:8000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
@@ -396,6 +400,7 @@ _ROWS = (
     Vendor(
         name="sglang",
         own=True,
+        page=SGLANG,
         base_url="http://localhost:30000/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k"})),
@@ -405,6 +410,7 @@ _ROWS = (
     Vendor(
         name="llamacpp",
         own=True,
+        page=LLAMACPP,
         base_url="http://localhost:8080/v1",
         key_required=False,
         quirks=replace(SELF_HOSTED, takes=frozenset({"top_k", "reasoning_content"})),
@@ -424,6 +430,7 @@ _ROWS = (
     Vendor(
         name="tgi",
         own=True,
+        page=TGI,
         base_url="http://localhost:8080/v1",
         key_required=False,
         capabilities=CHAT - {"n"},
@@ -444,6 +451,7 @@ _ROWS = (
     Vendor(
         name="tollway",
         own=True,
+        page=TOLLWAY,
         quirks=Quirks(token_limit="max_tokens", takes=frozenset({"cache_control", "reasoning_details"})),
         request_id_header="x-tollway-request-id",
         also={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.catalog import Price
 from gateway.catalog_build import build, vendor_of
@@ -161,3 +162,9 @@ def test_routing_compares_what_one_request_more_costs() -> None:
     choice = Router().plan(features, catalog.routes["assistant"], catalog, 0.0, 0.5)
     assert [backend.name for backend in choice.plan] == ["own", "cheap", "metered"]
     assert {one.backend: one.cost for one in choice.decision.candidates} == {"own": 0, "cheap": 20_000, "metered": 2_000_000}
+
+
+def test_a_page_of_figures_is_for_servers_whose_page_is_known() -> None:
+    assert vendor_of(replace(HOUSE, metrics_url="http://10.0.0.7:9000/metrics")).page is not None
+    with pytest.raises(ValueError, match=r"backends\.mini\.metrics_url: what openai publishes is not known; .* vllm"):
+        vendor_of(replace(HOSTED, metrics_url="http://10.0.0.7:9000/metrics"))

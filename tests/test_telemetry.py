@@ -136,17 +136,20 @@ def test_each_gauge_is_combined_in_its_own_way(tmp_path: Path) -> None:
         "tollway_in_flight": 3.0,
         "tollway_ledger_lag_seconds": 2.0,
         "tollway_clock_offset_seconds": -4.0,
+        "tollway_engine_waiting:smol": 3.0,
     }
     two.gauges = lambda: {
         "tollway_ready": 0.0,
         "tollway_in_flight": 4.0,
         "tollway_ledger_lag_seconds": 1.0,
         "tollway_clock_offset_seconds": 3.0,
+        "tollway_engine_waiting:smol": 3.0,
     }
     two.tick()
     text = one.exposition().decode()
     assert "tollway_ready 0.0" in text and "tollway_in_flight 7.0" in text
     assert "tollway_ledger_lag_seconds 2.0" in text and "tollway_clock_offset_seconds -4.0" in text
+    assert 'tollway_engine_waiting{backend="smol"} 3.0' in text, "two workers read one engine"
 
 
 def test_labels_are_bounded(tmp_path: Path) -> None:

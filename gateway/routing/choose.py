@@ -69,7 +69,7 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
             reason = unready_reason
             ready_ms = int(wait_s * 1000)
         elif not reason:
-            reason = yielding(features, state)
+            reason = yielding(features, state, now)
     rates = state.rates
     if rates is None and backend.price is not None:
         rates = rates_of(backend.price, prompt)
@@ -80,7 +80,7 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
         cached, held, hit_ppm = _cached(features, state, rates, common, now)
     timed = prompt
     if backend.own:
-        ahead = state.outstanding
+        ahead, in_flight = state.load(now)
         timed += ahead - cached
     ttft_line, tpot_line = state.ttft_line(now), pace.line(now)
     ttft = predicted95_us(ttft_line, timed, in_flight)

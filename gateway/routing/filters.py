@@ -74,9 +74,9 @@ def unready(state: BackendState, prompt: int, output: int, now: float) -> tuple[
     return ("headroom", wait_s) if wait_s > 0.0 else ("", 0.0)
 
 
-def yielding(features: Features, state: BackendState) -> str:
+def yielding(features: Features, state: BackendState, now: float) -> str:
     """Why a contended backend's last places are for others, while there are other backends: yields | share, or ""."""
-    if features.priority > 0 or not state.contended():
+    if features.priority > 0 or not state.contended(now):
         return ""
     if features.priority < 0:
         return "yields"

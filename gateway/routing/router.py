@@ -5,7 +5,7 @@ Knows no wire format and no money but prices; what it has learnt survives a relo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from gateway.routing.retry import RetryBudget
 from gateway.routing.state import BackendState
 from gateway.settings import Routing
 from providers.errors import ProviderError
+from providers.figures import Figures
 
 
 class Choice(Struct, gc=False):
@@ -33,9 +34,18 @@ class Choice(Struct, gc=False):
     refusal: GatewayError | None = None
 
 
+class EngineView(Struct, frozen=True, kw_only=True):
+    """What an engine of one's own said of itself, over all its clients. age_s: of the figures, null before the first; figures: as long
+    as they are fresh. problem: why there are none, or no newer ones."""
+
+    problem: str
+    age_s: float | None
+    figures: Figures | None
+
+
 class BackendView(Struct, frozen=True, kw_only=True):
     """What this worker believes. state: ready | ejected | probing | cooling | rate_limited | stalled | headroom. ttft95_ms: of an empty
-    prompt sent now. failure_odds: of the next attempt, to 1."""
+    prompt sent now. failure_odds: of the next attempt, to 1. engine: of an engine of one's own, else null."""
 
     backend: str
     state: str
@@ -46,6 +56,7 @@ class BackendView(Struct, frozen=True, kw_only=True):
     ttft95_ms: float
     tpot95_ms: float
     failure_odds: float
+    engine: EngineView | None
 
 
 class Router:
@@ -80,6 +91,12 @@ class Router:
             self._workers = workers
             for state in self._states.values():
                 state.share(workers)
+
+    def states(self, catalog: Catalog) -> Mapping[str, BackendState]:
+        """Of the backends of the catalog in force, by name."""
+        if catalog is not self._catalog:
+            self._adopt(catalog)
+        return self._states
 
     def state(self, backend: Backend) -> BackendState:
         """The state behind a plan's entry; `state(b).started(now, features)` opens an attempt."""
@@ -126,14 +143,14 @@ class Router:
         return None
 
     def snapshot(self, now: float) -> list[BackendView]:
-        """One entry per backend that was ever chosen among, for the admin pages and metrics."""
+        """One entry per backend, for the admin pages and metrics."""
         known = self._states if self._catalog is None else self._catalog.backends
         views = []
         for name, s in self._states.items():
             if name not in known:
                 continue
             reason, wait_s = unready(s, 0, 0, now)
-            load = (s.outstanding, s.in_flight)
+            load = s.load(now) if s.backend.own else (0, 0)
             views.append(
                 BackendView(
                     backend=name,
@@ -145,6 +162,7 @@ class Router:
                     ttft95_ms=predicted95_us(s.ttft_line(now), *load) / 1000,
                     tpot95_ms=predicted95_us(s.predictor.tpot.line(now), *load) / 1000,
                     failure_odds=s.odds_ppm(now) / 1e6,
+                    engine=_engine(s, now),
                 )
             )
         return views
@@ -163,6 +181,14 @@ class Router:
         self._by_route = {}
         self._catalog = catalog
         self._knobs = Knobs(catalog.version, self._settings.margin, self._settings.explore_share)
+
+
+def _engine(state: BackendState, now: float) -> EngineView | None:
+    engine = state.engine
+    if not state.backend.own:
+        return None
+    age_s = None if engine.figures is None else round(now - engine.at, 3)
+    return EngineView(problem=engine.problem, age_s=age_s, figures=engine.fresh(now))
 
 
 def _same_machine(a: Backend, b: Backend) -> bool:

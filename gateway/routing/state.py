@@ -9,6 +9,7 @@ from zlib import crc32
 
 from gateway.catalog import Backend
 from gateway.routing.affinity import PromptCache
+from gateway.routing.engine_load import EngineLoad, Load
 from gateway.routing.features import Features
 from gateway.routing.headroom import Headroom
 from gateway.routing.health import Health
@@ -37,6 +38,7 @@ class BackendState:
         "_counted_at",
         "_failures",
         "backend",
+        "engine",
         "fresh_s",
         "headroom",
         "health",
@@ -63,6 +65,7 @@ class BackendState:
         self.workers = workers
         self.prefixes = Prefixes()  # of an engine of one's own
         self.prompts = PromptCache(backend.prompt_cache_s)  # of a hosted one
+        self.engine = EngineLoad()  # stays empty where nothing is read
         self.in_flight = 0
         self.held: dict[int, int] = {}  # by team: what its calls under way are expected to cost
         self.outstanding = 0  # prompt tokens of those that wait for their first token
@@ -115,10 +118,15 @@ class BackendState:
                 late.append((call.began, residual))
         return times.line(now, late) if late else line
 
-    def contended(self) -> bool:
-        """Whether the last places of its limit of parallel requests are being taken."""
+    def load(self, now: float) -> Load:
+        """Of an engine of one's own: what this worker has there and, by the engine's own figures while they are fresh, all others."""
+        ahead, in_flight = self.engine.others(now)
+        return self.outstanding + ahead, self.in_flight + in_flight
+
+    def contended(self, now: float) -> bool:
+        """Whether the last places of its limit of parallel requests are being taken, or an engine's cache is full."""
         parallel = self.backend.parallel
-        return parallel is not None and self.in_flight >= CONTENDED * parallel
+        return (parallel is not None and self.in_flight >= CONTENDED * parallel) or self.engine.full(now)
 
     def over_share(self, team: int) -> bool:
         """Whether this team's calls under way are worth more than an equal share of all."""
@@ -132,6 +140,7 @@ class BackendState:
             len(self.waiting) >= STALLED
             or self.headroom.limited
             or self.backend.parallel is not None
+            or self.engine.figures is not None
             or health.ejections > 0
             or health.wait_until > 0.0
             or health.cool_until > 0.0
@@ -204,9 +213,9 @@ class Call:
                 state.prefixes.sent(features.prefix)
             else:
                 self._held = state.prompts.held_tokens(features, 0, now)
-        self.tokens = state.outstanding + self._fresh if own else self._fresh
+        ahead, self.load = state.load(now) if own else (0, 0)
+        self.tokens = ahead + self._fresh
         self.stream = features.stream
-        self.load = state.in_flight if own else 0
         # a whole answer shows nothing before its end: that it is still being written is no sign of trouble
         self.allowance_us = 0
         predictor = state.predictor

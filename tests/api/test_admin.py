@@ -27,6 +27,7 @@ from gateway.routing.features import Features
 from gateway.routing.router import Router
 from gateway.settings import Settings
 from providers.errors import ServerFailed
+from providers.figures import Figures
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
 
@@ -134,11 +135,34 @@ async def test_the_state_of_every_backend_is_told(ops: Admin) -> None:
         "ttft95_ms": 300.0,
         "tpot95_ms": 20.0,
         "failure_odds": 0.0,
+        "engine": None,
     }
     for _ in range(3):
         router.state(one).started(time.monotonic(), asked).failed(time.monotonic(), ServerFailed("500", answered=True))
     told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]
     assert told["state"] == "ejected" and 0 < told["ready_in_s"] <= 5 and told["failure_odds"] > 0.2
+
+
+async def test_what_an_engine_says_of_itself_is_told(ops: Admin) -> None:
+    own = Backend(name="own", vendor="vllm", model="m", dialect="openai_chat", own=True)
+    state = ops.router.states(Catalog(version="v", backends={"own": own}, routes={}))["own"]
+    now = time.monotonic()
+    state.engine.said(now, now + 600.0, Figures(waiting=2, running=8, kv_share=0.5), (0, 0))
+    state.engine.failed("HTTP 500 from /metrics")
+    told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]["engine"]
+    assert told["age_s"] >= 0.0 and told["problem"] == "HTTP 500 from /metrics"
+    assert told["figures"] == {
+        "waiting": 2,
+        "running": 8,
+        "prefill_tokens": None,
+        "kv_share": 0.5,
+        "kv_bytes_used": None,
+        "kv_bytes_cap": None,
+        "kv_blocks_used": None,
+        "kv_blocks_free": None,
+        "prompt_tokens": None,
+        "prefix_hit_tokens": None,
+    }
 
 
 async def test_teams(ops: Admin, database: Database) -> None:

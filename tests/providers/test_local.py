@@ -330,6 +330,23 @@ async def test_closing_the_iterator_frees_the_sequence(provider: LocalProvider, 
     await idle(socket)
 
 
+async def test_its_figures_are_those_of_the_socket(provider: LocalProvider, socket: Path) -> None:
+    source = provider.call(request(logit_bias={"0": -100}), TARGET, Deadline())
+    await anext(source)
+    busy = await provider.figures(20.0, 0)
+    assert (busy.waiting, busy.running) == (0, 1) and busy.kv_bytes_used
+    await source.aclose()
+    await idle(socket)
+    client = EngineClient(str(socket))
+    stats, still = await client.stats(), await provider.figures(20.0, 0)
+    await client.close()
+    assert (still.waiting, still.running, still.prefill_tokens) == (0, 0, 0)
+    assert (still.kv_bytes_used, still.kv_bytes_cap) == (stats.kv_bytes_used, stats.kv_bytes_cap)
+    assert (still.kv_blocks_used, still.kv_blocks_free) == (stats.kv_blocks_used, stats.kv_blocks_free)
+    assert still.kv_share == stats.kv_bytes_used / stats.kv_bytes_cap
+    assert (still.prompt_tokens, still.prefix_hit_tokens) == (stats.prompt_tokens, stats.prefix_hit_tokens)
+
+
 async def idle(socket: Path) -> None:
     client = EngineClient(str(socket))
 
