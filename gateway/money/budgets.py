@@ -294,6 +294,7 @@ class Budgets:
             window.reserved -= hold.worst
             window.unsynced += cost
             window.settled += cost
+            window.refused_until_us = 0  # what was refused may fit now
             self.touched(window)
 
     def release(self, hold: Hold) -> None:
@@ -303,6 +304,7 @@ class Budgets:
         hold.done = True
         for window in hold.windows:
             window.reserved -= hold.worst
+            window.refused_until_us = 0
             self.touched(window)
 
     def found(self, window: Window, window_id: int) -> None:

@@ -164,6 +164,22 @@ async def test_a_refusal_is_remembered_for_a_moment(database: Database, opened: 
     assert isinstance(await spend(accounts, 5 * CENT, 5 * CENT), UUID), "a smaller need was not refused"
 
 
+async def test_money_that_comes_back_is_not_refused_from_memory(database: Database, opened: Open) -> None:
+    row = await add_budget(database.engine, limit=10 * CENT)
+    accounts = await opened(row, money=structs.replace(MONEY, refusal_memory_s=30.0))
+    now, first, second = accounts.now_us(), await accounts.obtain(SCOPE, 7 * CENT, accounts.now_us()), accounts.new_request_id()
+    assert isinstance(first, Hold)
+    assert isinstance(await spend(accounts, 5 * CENT, 0), Refusal)
+    accounts.intent(intent_of(second, now, first, 7 * CENT))
+    accounts.settle(first, record_of(second, now, first, CENT))
+    assert isinstance(await spend(accounts, 5 * CENT, 0), UUID), "six of seven cents came back"
+    held = await accounts.obtain(SCOPE, 7 * CENT, accounts.now_us())
+    assert isinstance(held, Hold)
+    assert isinstance(await spend(accounts, 5 * CENT, 0), Refusal)
+    accounts.release(held)
+    assert isinstance(await spend(accounts, 5 * CENT, 0), UUID)
+
+
 async def test_a_client_that_leaves_the_line_leaves_no_money_behind(database: Database, opened: Open) -> None:
     accounts = await opened(await add_budget(database.engine, limit=100 * CENT))
     waiting = [asyncio.create_task(accounts.obtain(SCOPE, CENT, accounts.now_us())) for _ in range(20)]
