@@ -88,7 +88,7 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
     samples = first.window.samples
     odds = state.odds_ppm(now)
     doubt = 0 if samples and samples[-1][0] >= now - state.fresh_s else 1
-    asked = bool(state.waiting)
+    asked = in_flight > 0
     if not backend.own and (first.window.worth_a_trial(now, asked) or pace.window.worth_a_trial(now, asked)):
         doubt = WORTH_A_TRIAL
     return Candidate(

@@ -24,6 +24,7 @@ CONTENDED = 0.8  # of its parallel requests
 FRESH = 0.25  # of the window's span: a backend with a sample this young is not explored
 STALLED = 3  # so many requests that wait long, and no answer since they began: the backend hangs
 STALLED_TIMES = 3.0  # long = so many times the prediction
+CUT_SHORT = 2  # a late request that was cancelled would have waited for so many times as long: else a hedge would hide how late it was
 FAILURE_MEMORY_S = 60.0  # failures and answers count by half after so long
 ANSWERS_BEFORE = 10.0  # as if so many answers had come before the first attempt
 
@@ -275,7 +276,7 @@ class Call:
         if not self._close():
             return
         if not error.answered:
-            self._learn_from_wait(now)
+            self._learn_from_wait(now, 1)
         if error.limits is not None:
             self.told(now, error.limits)
         self._state.health.failed(now, error, self, self.began)
@@ -285,15 +286,15 @@ class Call:
     def left(self, now: float) -> None:
         """Ended without a verdict: the client went away, or another attempt won."""
         if self._close():
-            self._learn_from_wait(now)
+            self._learn_from_wait(now, CUT_SHORT)
             self._state.health.left(self)
 
-    def _learn_from_wait(self, now: float) -> None:
+    def _learn_from_wait(self, now: float, times_as_long: int) -> None:
         """A wait beyond the prediction is a lesson though nothing came: it would have taken at least this long. A shorter one is not."""
         times = self._state.predictor.ttft
         waited = int((now - self.began) * 1_000_000) - self.allowance_us
         if self.first_at is None and waited > predicted95_us(times.line(now), self.tokens, self.load):
-            times.observe(self.began, waited / 1e6, self.tokens, self.load)
+            times.observe(self.began, times_as_long * waited / 1e6, self.tokens, self.load)
 
     def _close(self) -> bool:
         if not self._open:

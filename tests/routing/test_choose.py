@@ -100,6 +100,7 @@ def test_who_was_far_better_once_is_tried_again_soon_by_relaxed_traffic(state: M
     for i in range(100):
         call = states[1].started(i * 0.1, features())
         call.first_token(i * 0.1 + (0.3 if i < 90 else 6.0))
+        call.ended(i * 0.1 + 7.0, 50)
     now = 10.0 + GAP * WINDOW_S
     assert names(states, relaxed, draw=0.29, now=now)[0] == "browned"
     assert names(states, relaxed, draw=0.31, now=now)[0] == "own"

@@ -78,7 +78,9 @@ def test_failures_teach_only_long_waits(state: Make, features: MakeFeatures) -> 
     assert not s.predictor.ttft.window.samples, "a quick refusal is not a quick answer"
     s.started(0.0, features(input_tokens=0)).failed(5.0, TimedOut("no byte"))
     s.started(0.0, features(input_tokens=0)).left(7.0)
-    assert sorted(raw[0] for _, _, raw in s.predictor.ttft.window.samples) == [5_000_000, 7_000_000]
+    assert sorted(raw[0] for _, _, raw in s.predictor.ttft.window.samples) == [5_000_000, 14_000_000], (
+        "who was cancelled would have waited on"
+    )
 
 
 def test_three_failed_calls_eject_and_a_first_token_heals(state: Make, features: MakeFeatures) -> None:
