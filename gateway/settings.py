@@ -139,6 +139,7 @@ class LocalEngine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_sequences: Annotated[int, Meta(ge=1, le=4096)] = 16
     max_waiting: Count = 256
     precision: str = "f32"
+    silent_s: Seconds = 60.0  # an engine whose step loop has not turned for this long is killed and restarted
     fetch: bool = True  # download a known model that is not there yet, while the gateway serves
 
 

@@ -187,7 +187,8 @@ class Supervisor:
             self._fetch(model)
         for name in wanted:
             if name not in self.engines:
-                self.engines[name] = Child(f"engine {name}", lambda name=name: self._engine_command(name), self.log)  # type: ignore[misc]
+                silent_s = self.settings.local_engine.silent_s
+                self.engines[name] = Child(f"engine {name}", lambda name=name: self._engine_command(name), self.log, silent_s)  # type: ignore[misc]
                 self._keep(self.engines[name])
             elif self.engines[name].running != self._engine_command(name):
                 self.engines[name].signal(signal.SIGTERM)  # it comes back with its new command
@@ -197,7 +198,7 @@ class Supervisor:
         backend = next(backend for backend in self.settings.backends if backend.name == name)
         arguments = ["--socket", str(self.settings.socket(name)), "--model-dir", str(storage.models_path / backend.model)]
         arguments += ["--threads", str(engine.threads), "--precision", engine.precision]
-        arguments += ["--max-sequences", str(engine.max_sequences), "--max-waiting", str(engine.max_waiting)]
+        arguments += ["--max-sequences", str(engine.max_sequences), "--max-waiting", str(engine.max_waiting), "--heartbeat"]
         return python("local_engine", "serve", *arguments)
 
     def _fetch(self, model: str) -> None:

@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="serve one model on a Unix socket")
     serve.add_argument("--socket", dest="socket_path", required=True)
+    serve.add_argument("--heartbeat", action="store_true", help="a line on standard output for each second in which steps went on")
     _add_engine_options(serve)
     serve.set_defaults(run=_serve)
 

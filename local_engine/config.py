@@ -26,6 +26,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     retry_after_s: float = 1.0  # told when the queue is full
     loading_retry_after_s: float = 2.0  # told while there is no model yet
     model_poll_s: float = 1.0  # how often a missing model folder is looked for
+    heartbeat: bool = False  # a line on standard output each second in which the step loop turned: for who restarts what hangs
     nice: int = 5  # added to the process's niceness, so that the gateway goes first
 
     def checked(self) -> EngineConfig:

@@ -5,6 +5,7 @@ Serves before there is a model: it answers hello with its state and refuses with
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # imported by `_load`: the socket answers before torch is the
 log = logging.getLogger("tollway.engine")
 IDLE_WAIT_S = 0.5
 QUEUED_STEPS = 256  # steps whose text is not made yet; beyond it the step loop waits
+HEARTBEAT_S = 1.0
 FLUSH_S = 1.0
 PARENT_GONE_S = 5.0  # then the process ends whatever its threads do
 CRASHED = 70
@@ -149,6 +151,8 @@ class Server:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         _watch_parent()
+        if self.config.heartbeat:
+            threading.Thread(target=self._heartbeat, name="engine-heartbeat", daemon=True).start()
         self._transport.thread.start()
         engine = self._load()
         for name, loop in (
@@ -221,6 +225,22 @@ class Server:
             os._exit(0)
         self._stopping = True
         self._wake.set()
+
+    # ---- the heartbeat's thread
+    def _heartbeat(self) -> None:
+        told = 0.0
+        while True:
+            beat = self._beat
+            with contextlib.suppress(OSError):  # nobody listens any more
+                os.write(1, self.sign_of_life(told))
+            told = beat
+            time.sleep(HEARTBEAT_S)
+
+    def sign_of_life(self, told: float) -> bytes:
+        """One line, or nothing while a step hangs: the loop has not turned since `told`."""
+        if self.state.state != "ready":
+            return b"loading\n"
+        return b"ready\n" if self._beat != told else b""
 
     # ---- the transport's thread
     def on_message(self, connection: Connection, message: ToEngine) -> None:

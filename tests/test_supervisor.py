@@ -32,8 +32,15 @@ async def test_an_engines_command_says_what_the_settings_say(tmp_path: Path) -> 
     found = make(tmp_path, local_engine=LocalEngine(threads=3, max_sequences=4, max_waiting=5, precision="f32"))._engine_command("smol")
     assert found[3:] == [
         *("local_engine", "serve", "--socket", f"{tmp_path}/engine-smol.sock", "--model-dir", f"{tmp_path}/models/smollm2-135m"),
-        *("--threads", "3", "--precision", "f32", "--max-sequences", "4", "--max-waiting", "5"),
+        *("--threads", "3", "--precision", "f32", "--max-sequences", "4", "--max-waiting", "5", "--heartbeat"),
     ]
+
+
+async def test_an_engine_that_is_silent_is_ended_as_a_worker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = make(tmp_path, local_engine=LocalEngine(silent_s=7.0, fetch=False))
+    monkeypatch.setattr(one, "_keep", lambda child: None)
+    one._start_engines()
+    assert {child.silent_s for child in one.engines.values()} == {7.0}
 
 
 async def test_the_engine_understands_that_command(tmp_path: Path) -> None:

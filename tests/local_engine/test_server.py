@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from local_engine.client import EngineClient
+from local_engine.config import EngineConfig
 from local_engine.errors import Lost, Unavailable
-from local_engine.wire import FrameReader, Hello, Params, Ping, Pong, Stats, StatsQuery, Submit, decode_to_client, frame
+from local_engine.server import Server
+from local_engine.wire import FrameReader, Hello, Params, Ping, Pong, Stats, StatsQuery, Submit, Welcome, decode_to_client, frame
 from tests.local_engine.tiny import engine_process, make_model, says, until, wait_ready
 
 
@@ -80,11 +82,25 @@ def test_a_second_engine_on_the_same_socket_is_refused(engine_socket: Path, tiny
     assert "another engine listens" in done.stderr
 
 
+def test_a_sign_of_life_comes_while_it_loads_and_then_only_when_the_step_loop_turns(tmp_path: Path) -> None:
+    server = Server(EngineConfig(model_dir=str(tmp_path), socket_path=str(tmp_path / "e.sock")))
+    assert server.sign_of_life(server._beat) == b"loading\n"
+    server.state = Welcome(state="ready")
+    before = server._beat
+    assert server.sign_of_life(before) == b""  # it has not turned since
+    server._beat += 1.0
+    assert server.sign_of_life(before) == b"ready\n"
+    server._transport.thread.start()
+    server._transport.close(30.0)
+
+
 async def test_it_serves_before_its_model_is_there_and_ends_with_its_parent(tmp_path: Path) -> None:
     path, folder = tmp_path / "e.sock", tmp_path / "models" / "tiny"
-    with engine_process(path, folder) as process:
+    with engine_process(path, folder, "--heartbeat", stdout=subprocess.PIPE) as process:
         client = EngineClient(str(path))
-        await until(lambda: says(client, "no model"), 5)
+        await until(lambda: says(client, "no model"), 30)
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == b"loading\n"
         assert "tollway models get tiny" in (await client.state()).detail
         with pytest.raises(Unavailable, match="tollway models get tiny") as refused:
             await anext(client.submit("x", Params()))
@@ -94,10 +110,14 @@ async def test_it_serves_before_its_model_is_there_and_ends_with_its_parent(tmp_
         (tmp_path / "making").rename(folder)
         await until(lambda: says(client, "ready"), 30)
         assert (await anext(client.submit("x", Params(max_tokens=1)))).reason is not None
+        lines = await asyncio.to_thread(lambda: [process.stdout.readline() for _ in range(2)])  # type: ignore[union-attr]
+        while lines[-2:] != [b"ready\n"] * 2:  # alive while it has nothing to do
+            lines.append(await asyncio.to_thread(process.stdout.readline))
+            assert lines[-1] in (b"loading\n", b"ready\n")
         await client.close()
         assert process.stdin is not None
         process.stdin.close()  # as when the parent is killed
-        assert await asyncio.to_thread(process.wait, 5) == 0
+        assert await asyncio.to_thread(process.wait, 60) == 0
         assert not path.exists()
 
 
@@ -123,7 +143,7 @@ async def test_a_bad_model_is_named_and_tried_again_when_it_changes_and_sigterm_
             with pytest.raises(Unavailable, match="stopping"):
                 async for _ in stream:
                     pass
-        assert await asyncio.to_thread(process.wait, 5) == 0
+        assert await asyncio.to_thread(process.wait, 60) == 0
         await client.close()
 
 

@@ -111,10 +111,11 @@ def make_weights(config: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def engine_process(socket: Path, model_dir: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def engine_process(socket: Path, model_dir: Path, *options: str, stdout: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """`python -m local_engine serve`, listening but perhaps still loading. Ended with the block, by its stdin if by nothing else."""
     command = [sys.executable, "-m", "local_engine", "serve", "--socket", str(socket), "--model-dir", str(model_dir), *options]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.PIPE, env=environ) as process:
         try:
             ends = time.monotonic() + 20
             while not socket.exists() and process.poll() is None and time.monotonic() < ends:
