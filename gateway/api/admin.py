@@ -19,10 +19,11 @@ from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import people, prices, rates
+from gateway import people, prices, rates, trial
 from gateway.api import reports
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
+from gateway.catalog import Catalog
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.money import break_even
 from gateway.money.pricing import nanousd, usd
@@ -100,6 +101,7 @@ class Admins(Protocol):
     engine: AsyncEngine
     keyring: Keyring
     router: routing.Router
+    catalog: Catalog
 
 
 class Teams(Struct, frozen=True):
@@ -166,6 +168,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
             *_prices(parts),
             *reports.handlers(parts),
             _backends(parts),
+            _route(parts),
             _owned(parts),
         ],
         exception_handlers={ValidationException: _invalid},
@@ -295,6 +298,14 @@ def _backends(parts: Admins) -> BaseRouteHandler:
         return BackendList(parts.router.snapshot(time.monotonic()))
 
     return list_backends
+
+
+def _route(parts: Admins) -> BaseRouteHandler:
+    @post("/route", status_code=200, summary="Where a request would go and why, as the worker that answers believes; nobody is called")
+    async def route(data: Annotated[trial.Asked, Body()]) -> trial.Told:
+        return trial.tell(data, parts.catalog, parts.router, time.monotonic())
+
+    return route
 
 
 def _owned(parts: Admins) -> BaseRouteHandler:

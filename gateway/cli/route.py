@@ -1,8 +1,10 @@
-"""`tollway route`: what would happen to a request, and why, without calling anybody."""
+"""`tollway route`: what would happen to a request, and why, without calling anybody; asked of the running gateway where there is one."""
 
 from __future__ import annotations
 
 import time
+import urllib.error
+import urllib.request
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -11,17 +13,16 @@ from cyclopts import Parameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import prices
-from gateway.catalog import Route
+from gateway.cli import settings
 from gateway.cli.database import fail, run
-from gateway.labels import required
-from gateway.routing import choose, decision
-from gateway.routing.features import Features
+from gateway.cli.hello import base_url
+from gateway.labels import HEADER, mapping
 from gateway.routing.router import Router
 from gateway.settings import Settings
-from providers import tokens
-from providers.dialects import DIALECTS
+from gateway.trial import Asked, Told, tell
 
-DRAW = 0.5  # nothing is explored and ties are broken in the middle: the same question has the same answer
+ANSWER_S = 5.0  # for the running gateway to answer
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy is to see the key
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ def route(
     max_tokens: int | None = None,
     goals: Annotated[Goals, Parameter(name="*")] = NONE,
     labels: str = "",
+    key: Annotated[str, Parameter(env_var="TOLLWAY_ADMIN_KEY")] = "",
 ) -> None:
-    """Where a request would go and why, by configuration, prices and priors. What a running gateway has learnt: GET /admin/backends.
+    """Where a request would go and why: by what the running gateway has learnt, else by configuration, prices and priors.
 
     Parameters
     ----------
@@ -59,42 +61,46 @@ def route(
         As the request would set it.
     labels
         As x-tollway-labels would, beside the route's: residency=eu,retention=none.
+    key
+        A key with the admin scope, for the gateway that runs at the configured address. Its variable keeps it out of a shell's history.
     """
 
-    async def work(engine: AsyncEngine, settings: Settings) -> str:
+    async def work(engine: AsyncEngine, settings: Settings) -> Told:
         catalog = await prices.catalog(engine, settings)
-        named = catalog.routes.get(route)
-        if named is None:
-            fail(f"there is no route '{route}'; there are: {', '.join(sorted(catalog.routes))}")
-        router = Router(settings.routing, settings.server.workers)
-        features = _features(prompt, named, router, max_tokens, labels)
-        features = msgspec.structs.replace(features, **{name: goal for name, goal in asdict(goals).items() if goal is not None})
-        choice = router.plan(features, named, catalog, time.monotonic(), DRAW)
-        told = decision.explain(choice.decision, choose.differences(choice.decision))
-        return told if choice.refusal is None else f"{told}\nthe client would be told: {choice.refusal.message}"
+        return tell(asked, catalog, Router(settings.routing, settings.server.workers), time.monotonic())
 
-    print(run(work))
+    given = {"route": route, "prompt": prompt, "max_tokens": max_tokens, **asdict(goals)}
+    try:
+        asked = msgspec.convert({**given, "labels": mapping(labels, HEADER.decode())}, Asked)
+    except msgspec.ValidationError as error:
+        fail(str(error))
+    live, why = _of_the_gateway(asked, key)
+    told = run(work) if live is None else live
+    print(why)
+    print(told.explanation)
+    if told.refusal is not None:
+        print(f"the client would be told: {told.refusal}")
 
 
-def _features(prompt: str, route: Route, router: Router, max_tokens: int | None, labels: str) -> Features:
-    """Of the request that an OpenAI client would send."""
-    body = {"model": route.name, "messages": [{"role": "user", "content": prompt}], "stream": True, "max_tokens": max_tokens}
-    request = DIALECTS["openai_chat"].decode_request(
-        msgspec.json.encode({name: value for name, value in body.items() if value is not None})
-    )
-    output, high = router.outputs.expected(route.name, 0, request.max_tokens)
-    return Features(
-        route=route.name,
-        dialect=request.dialect,
-        input_tokens=tokens.estimate_input(request),
-        input_tokens_upper=tokens.input_upper(request),
-        expected_output_tokens=output,
-        output_high_tokens=high,
-        max_tokens=request.max_tokens,
-        stream=True,
-        needs=request.needs,
-        labels=required(route.labels, (), labels.encode() or None),
-        ttft_ms=route.ttft_ms,
-        tpot_ms=route.tpot_ms,
-        deadline_ms=route.deadline_ms,
-    )
+def _of_the_gateway(asked: Asked, key: str) -> tuple[Told | None, str]:
+    """What the running gateway says, None where it is not asked; and a line on whose word this is."""
+    url = base_url(settings().server)
+    if not key:
+        return None, f"by priors; for what a gateway at {url} has learnt, name an admin key by --key or TOLLWAY_ADMIN_KEY"
+    request = urllib.request.Request(f"{url}/admin/route", msgspec.json.encode(asked), {"content-type": "application/json"})
+    request.add_header("authorization", f"Bearer {key}")
+    try:
+        with DIRECT.open(request, timeout=ANSWER_S) as answer:
+            return msgspec.json.decode(answer.read(), type=Told), f"by what the gateway at {url} has learnt; nobody was called"
+    except urllib.error.HTTPError as error:
+        with error:
+            fail(f"the gateway at {url} answered {error.code}: {_message(error.read())}")
+    except (OSError, msgspec.MsgspecError):
+        return None, f"by priors; no gateway answers at {url}"
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["error"]["message"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")

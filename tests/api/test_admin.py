@@ -21,7 +21,7 @@ from gateway import errors, people
 from gateway.api import admin
 from gateway.app import tell, tell_http
 from gateway.auth import Keyring, ensure_secret, mint
-from gateway.catalog import Backend, Catalog, Route
+from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.money.windows import to_us
 from gateway.routing.features import Features
 from gateway.routing.router import Router
@@ -30,6 +30,7 @@ from providers.errors import ServerFailed
 from providers.figures import Figures
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
+from tests.routing.conftest import make_features
 
 NOVEMBER = to_us(datetime(2026, 11, 1, tzinfo=UTC))
 CALLS = [
@@ -58,7 +59,18 @@ CALLS = [
     ("GET", "/admin/reports/budgets"),
     ("GET", "/admin/reports/owned"),
     ("GET", "/admin/backends"),
+    ("POST", "/admin/route"),
 ]
+
+
+CATALOG = Catalog(
+    version="v",
+    backends={
+        "cheap": Backend(name="cheap", vendor="vllm", model="m", dialect="openai_chat", own=True, price=Price(id="p", input=1, output=1)),
+        "dear": Backend(name="dear", vendor="openai", model="m", dialect="openai_chat", price=Price(id="q", input=10**9, output=10**9)),
+    },
+    routes={"r": Route(name="r", backends=("cheap", "dear"), ttft_ms=2000.0)},
+)
 
 
 class Needed(Struct):
@@ -68,6 +80,7 @@ class Needed(Struct):
     engine: AsyncEngine
     keyring: Keyring
     router: Router
+    catalog: Catalog
 
 
 class Admin:
@@ -95,7 +108,7 @@ async def ops(database: Database) -> AsyncIterator[Admin]:
     await people.add_team(database.engine, "ops")
     key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
     plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"))
-    parts = Needed(settings, database.engine, Keyring(accepted, database.engine), Router())
+    parts = Needed(settings, database.engine, Keyring(accepted, database.engine), Router(), CATALOG)
     app = Litestar(
         route_handlers=admin.handlers(parts),
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http},
@@ -163,6 +176,32 @@ async def test_what_an_engine_says_of_itself_is_told(ops: Admin) -> None:
         "prompt_tokens": None,
         "prefix_hit_tokens": None,
     }
+
+
+async def test_where_a_request_would_go_is_told_by_what_was_learnt(ops: Admin) -> None:
+    asked = {"route": "r", "prompt": "hello there", "max_tokens": 50}
+    status, told = await ops.call("POST", "/admin/route", asked)
+    assert (status, told["plan"], told["refusal"]) == (200, ["cheap", "dear"], None)
+    assert told["explanation"].endswith("recomputed: agrees")
+    assert [c["backend"] for c in told["decision"]["candidates"]] == ["cheap", "dear"]
+    state = ops.router.states(CATALOG)["cheap"]
+    for _ in range(3):
+        state.started(time.monotonic(), make_features()).failed(time.monotonic(), ServerFailed("500", answered=True))
+    status, told = await ops.call("POST", "/admin/route", asked)
+    assert (told["plan"], told["decision"]["candidates"][0]["reason"]) == (["dear"], "ejected")
+    assert state.in_flight == 0, "nobody is called, and nothing is learnt"
+    status, told = await ops.call("POST", "/admin/route", {**asked, "labels": {"residency": "eu"}})
+    assert status == 200 and told["plan"] == [] and "residency=eu" in told["refusal"]
+    for wrong, param in (
+        ({**asked, "route": "banana"}, "route"),
+        ({**asked, "ttft_ms": 0}, "ttft_ms"),
+        ({**asked, "priority": "urgent"}, "priority"),
+        ({**asked, "labels": {"a,b": "c"}}, "x-tollway-labels"),
+        ({**asked, "banana": 1}, "banana"),
+        ({"route": "r"}, "prompt"),
+    ):
+        status, told = await ops.call("POST", "/admin/route", wrong)
+        assert 400 <= status < 500 and told["error"]["param"] == param, told
 
 
 async def test_teams(ops: Admin, database: Database) -> None:

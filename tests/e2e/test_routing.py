@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from gateway import cli
 from gateway.routing.choose import differences
 from gateway.routing.decision import Decision, decode, explain
 from tests.e2e.harness import BASIC, FLAT, Gateway, backend, route, running
@@ -135,7 +139,20 @@ def test_a_hedge_that_cannot_be_reserved_is_not_sent(gateway: Gateway, cheap: Fa
     assert dear.requests == []
 
 
-def test_a_backend_whose_headers_leave_nothing_gets_nothing_more(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+def tollway(gateway: Gateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command says that is given the gateway's settings and an admin key."""
+    admin = re.search(r"First admin key, shown this once: (\S+)", gateway.log)
+    assert admin is not None
+    monkeypatch.setenv("TOLLWAY_ADMIN_KEY", admin[1])
+    monkeypatch.setattr(sys, "argv", ["tollway", "--config", str(gateway.folder / "tollway.toml"), *words])
+    with suppress(SystemExit):
+        cli.main()
+    return capsys.readouterr().out
+
+
+def test_a_backend_whose_headers_leave_nothing_gets_nothing_more(
+    gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     chunks = chat_chunks(["fine"], usage=(9, 1))
     cheap.play(sse_reply(chunks, headers={"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "59s"}))
     dear.play(sse_reply(chunks))
@@ -145,6 +162,11 @@ def test_a_backend_whose_headers_leave_nothing_gets_nothing_more(gateway: Gatewa
         assert (status, headers["x-tollway-backend"]) == (200, "told-dear")
     assert len(cheap.requests) == 1
     assert [(c.backend, c.reason) for c in recorded(gateway, headers).candidates] == [("told-cheap", "headroom"), ("told-dear", "")]
+    calls = len(cheap.requests) + len(dear.requests)
+    told = tollway(gateway, monkeypatch, capsys, "route", "Say hello.", "--route", "told")
+    assert told.startswith(f"by what the gateway at {gateway.url} has learnt"), told
+    assert "1. told-dear" in told and "told-cheap" in told and "set aside: headroom" in told and "recomputed: agrees" in told
+    assert len(cheap.requests) + len(dear.requests) == calls
 
 
 def test_it_is_asked_again_once_its_limit_is_whole(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
