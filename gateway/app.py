@@ -256,7 +256,8 @@ def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) 
     """The provider of one backend; address and credential come from this one record."""
     state_dir = Path(settings.storage.state_dir)
     if one.vendor == "local":
-        return LocalProvider(state_dir / f"engine-{one.name}.sock", settings.storage.models_path / one.model, one.model)
+        embeds = vendor_of(one).dialect == "openai_embeddings"
+        return LocalProvider(state_dir / f"engine-{one.name}.sock", settings.storage.models_path / one.model, one.model, embeds=embeds)
     if one.vendor == "scripted":
         return ScriptedProvider(parse(one.script))
     credential = resolve(one.api_key, one.name) if one.api_key else ""

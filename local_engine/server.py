@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -31,22 +31,24 @@ from local_engine.wire import (
     VERSION,
     Batch,
     Cancel,
+    Embed,
     Hello,
     Logged,
     Params,
     Piece,
     Ping,
     Pong,
-    Refused,
     Stats,
     StatsQuery,
     Submit,
     ToEngine,
     Welcome,
+    refusal,
 )
 
 if TYPE_CHECKING:  # imported by `_load`: the socket answers before torch is there
     from local_engine.detokenizer import TextStream
+    from local_engine.embeddings import EmbeddingQueue
     from local_engine.engine import Engine, Output
     from local_engine.grammar import Grammars, Matcher
     from local_engine.sampling import Pick
@@ -140,7 +142,8 @@ class Server:
         self._to_encode: queue.Queue[Stream] = queue.Queue(self._max_open)
         self._to_compile: queue.Queue[Stream] = queue.Queue(self._max_open)
         self._to_decode: queue.Queue[list[Output]] = queue.Queue(QUEUED_STEPS)
-        self._inbox: deque[Callable[[Engine], None]] = deque()  # bounded by the open requests: an add and two aborts each
+        self._embeddings: EmbeddingQueue | None = None  # in the engine's place, when the model makes embeddings
+        self._inbox: deque[Callable[[Any], None]] = deque()  # bounded by the open requests: an add and two aborts each
         self._wake = threading.Event()
         self._stopping = False
         self._beat = time.monotonic()
@@ -168,7 +171,7 @@ class Server:
         return 0
 
     # ---- the step loop, main thread
-    def _turn(self, engine: Engine) -> None:
+    def _turn(self, engine: Engine | EmbeddingQueue) -> None:
         """Take in what was asked since the last step, make one step, hand its tokens on; wait when there is nothing to do."""
         self._wake.clear()
         while self._inbox:
@@ -180,7 +183,7 @@ class Server:
         if not engine.busy and not self._inbox:
             self._wake.wait(IDLE_WAIT_S)
 
-    def _load(self) -> Engine:
+    def _load(self) -> Engine | EmbeddingQueue:
         """The engine, once there is a model that loads. Looks again whenever the folder changes."""
         folder = Path(self.config.model_dir)
         tried = -1
@@ -198,12 +201,16 @@ class Server:
                     self._set_state(Welcome(state="failed", detail=error.message))
             time.sleep(self.config.model_poll_s)
 
-    def _load_once(self, folder: Path) -> Engine:
+    def _load_once(self, folder: Path) -> Engine | EmbeddingQueue:
+        from local_engine.embeddings import EmbeddingQueue, makes_embeddings
         from local_engine.engine import Engine
         from local_engine.loader import load
         from local_engine.tokenizer import Tokenizer
 
         started = time.monotonic()
+        if makes_embeddings(folder):
+            self._embeddings = EmbeddingQueue(folder, self.config)
+            return self._embeddings
         model = load(folder, self.config.precision)
         engine = Engine(model, self.config)
         self._tokenizer = tokenizer = Tokenizer(model.folder)
@@ -252,7 +259,10 @@ class Server:
                 connection.send(self.state)
             case Submit():
                 self._submit(connection, message)
+            case Embed():
+                self._embed(connection, message)
             case Cancel(id):
+                self._forget(connection, id)
                 for stream in [s for s in self._streams.copy().values() if s.connection is connection and s.submit.id == id]:
                     self._cancel(stream)
             case StatsQuery():
@@ -261,6 +271,7 @@ class Server:
                 connection.send(Pong(n))
 
     def on_close(self, connection: Connection) -> None:
+        self._forget(connection)
         for stream in [s for s in self._streams.copy().values() if s.connection is connection]:
             self._cancel(stream)
 
@@ -290,8 +301,11 @@ class Server:
     def _unfit(self, submit: Submit, choices: int) -> EngineError | None:
         """Why a request is refused before it is looked into."""
         config, open_ = self.config, len(self._streams)
-        if self.state.state != "ready":
-            return Unavailable(self.state.detail or self.state.state, retry_after_s=config.loading_retry_after_s)
+        unready = self._unready()
+        if unready is not None:
+            return unready
+        if self._embeddings is not None:
+            return BadRequest("this model makes embeddings and generates no text: use another route", param="model")
         if choices > self._max_open:
             return BadRequest(f"n may be up to {self._max_open} here, not {choices}", param="n")
         if open_ + choices > self._max_open:
@@ -299,6 +313,28 @@ class Server:
         if submit.text is not None and len(submit.text) > config.max_prompt_bytes:
             return BadRequest(f"the prompt is over {config.max_prompt_bytes} bytes", param="messages")
         return None
+
+    def _unready(self) -> Unavailable | None:
+        state = self.state
+        return None if state.state == "ready" else Unavailable(state.detail or state.state, retry_after_s=self.config.loading_retry_after_s)
+
+    def _embed(self, connection: Connection, embed: Embed) -> None:
+        from local_engine.embeddings import Job
+
+        work = self._embeddings
+        no_model = BadRequest("this model generates text and makes no embeddings: use another route", param="model")
+        unready = self._unready()
+        if unready is not None or work is None:
+            connection.send(refusal(embed.id, unready or no_model))
+            return
+        job = Job(connection, embed, connection.send)
+        self._ask(lambda _engine: work.add(job))
+
+    def _forget(self, connection: Connection, key: int | None = None) -> None:
+        """Embeddings that nobody waits for any more."""
+        work = self._embeddings
+        if work is not None:
+            self._ask(lambda _engine: work.cancel(connection, key))
 
     def _cancel(self, stream: Stream) -> None:
         stream.cancelled = True
@@ -388,7 +424,7 @@ class Server:
         return Piece(stream.submit.id, text, ids, len(stream.prompt), stream.output_tokens, reason, stream.choice, logged)
 
     # ---- any thread
-    def _ask(self, action: Callable[[Engine], None]) -> None:
+    def _ask(self, action: Callable[[Any], None]) -> None:
         self._inbox.append(action)
         self._wake.set()
 
@@ -397,10 +433,7 @@ class Server:
         for one in stream.family:
             if self._streams.pop(one.id, None) is not None and one is not stream:
                 self._cancel(one)
-        refused = Refused(
-            id=stream.submit.id, kind=error.kind, message=error.message, retry_after_s=error.retry_after_s, param=error.param
-        )  # fmt: skip
-        stream.connection.send(refused)
+        stream.connection.send(refusal(stream.submit.id, error))
 
     def _set_state(self, state: Welcome) -> None:
         if state != self.state:

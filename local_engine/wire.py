@@ -1,7 +1,7 @@
 """The messages of the engine's socket and their framing: u32 length (big endian), then msgpack. Standard library and msgspec only.
 
-Both sides open with Hello / Welcome, which carry the protocol version. After that the client sends Submit, Cancel, StatsQuery and
-Ping; the engine answers with Batch (one a step), Refused, Stats, Pong and, when its state changes, another Welcome.
+Both sides open with Hello / Welcome, which carry the protocol version. After that the client sends Submit, Embed, Cancel, StatsQuery and
+Ping; the engine answers with Batch (one a step), Vectors, Refused, Stats, Pong and, when its state changes, another Welcome.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from local_engine.errors import BadRequest, EngineError
 
-VERSION = 2
+VERSION = 3
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_STOP_STRINGS = 16
 MAX_LOGPROBS = 20
@@ -72,6 +72,13 @@ class Submit(Struct, frozen=True, tag="submit", kw_only=True, omit_defaults=True
     priority: int = 0  # lower goes first and is never held up by higher: 0 for someone who waits, 1 for offline work
 
 
+class Embed(Struct, frozen=True, tag="embed"):
+    """Texts, or token ids without those that the model puts around a text. `id` is the client's, as of Submit."""
+
+    id: int
+    inputs: list[str | list[int]]
+
+
 class Cancel(Struct, frozen=True, tag="cancel"):
     id: int
 
@@ -118,6 +125,15 @@ class Batch(Struct, frozen=True, tag="batch"):
     pieces: list[Piece]
 
 
+class Vectors(Struct, frozen=True, tag="vectors"):
+    """The whole answer to Embed: `size` little-endian f32 for each input, in order; tokens of all inputs."""
+
+    id: int
+    size: int
+    tokens: int
+    data: bytes
+
+
 class Refused(Struct, frozen=True, tag="refused", kw_only=True, omit_defaults=True):
     """`kind` is one of errors.KINDS. The request is over."""
 
@@ -152,8 +168,8 @@ class Pong(Struct, frozen=True, tag="pong"):
     n: int = 0
 
 
-ToEngine = Hello | Submit | Cancel | StatsQuery | Ping
-ToClient = Welcome | Batch | Refused | Stats | Pong
+ToEngine = Hello | Submit | Embed | Cancel | StatsQuery | Ping
+ToClient = Welcome | Batch | Vectors | Refused | Stats | Pong
 
 _encoder = msgspec.msgpack.Encoder()
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
@@ -166,6 +182,11 @@ def frame(message: ToEngine | ToClient) -> bytes:
     if len(body) > MAX_MESSAGE_BYTES:
         raise BadRequest(f"a message of {len(body)} bytes is over the limit of {MAX_MESSAGE_BYTES}", param="messages")
     return LENGTH.pack(len(body)) + body
+
+
+def refusal(key: int, error: EngineError) -> Refused:
+    """The end of request `key`, as a message."""
+    return Refused(id=key, kind=error.kind, message=error.message, retry_after_s=error.retry_after_s, param=error.param)
 
 
 class FrameReader:

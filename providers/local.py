@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import json
 import time
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -21,7 +22,7 @@ from local_engine.client import EngineClient
 from local_engine.errors import BadRequest, ContextExceeded, EngineError
 from local_engine.errors import Unavailable as EngineUnavailable
 from local_engine.errors import Unreachable as EngineUnreachable
-from local_engine.wire import Grammar, Logged, Params, Piece
+from local_engine.wire import Grammar, Logged, Params, Piece, Vectors
 from providers.chat_template import ChatTemplate, Defaults, TemplateError
 from providers.dialects import DIALECTS, DecodeError, Quirks, to_neutral
 from providers.dialects.base import UNREADABLE
@@ -48,10 +49,13 @@ from providers.types import (
     Tool,
     ToolChoice,
     Usage,
+    Vector,
 )
 
 LOADING_RETRY_S = 2.0
 CHECK_S = 1.0
+EMBEDDINGS = "openai_embeddings"
+INPUTS_AT_ONCE = 128  # of one call to the engine
 BARE = "openai_completions"  # the language whose prompts are continued as they stand
 NUMBERS = itertools.count(1)
 HUNG_S = 30.0  # a step loop that has not turned for so long hangs
@@ -105,8 +109,9 @@ class LocalProvider:
 
     dialect = "local"
 
-    def __init__(self, socket_path: Path, model_dir: Path, model: str) -> None:
+    def __init__(self, socket_path: Path, model_dir: Path, model: str, *, embeds: bool = False) -> None:
         self._client = EngineClient(str(socket_path))
+        self._embeds = embeds
         self._model_dir = model_dir
         self._model = model
         self._template: ChatTemplate | None = None
@@ -114,6 +119,9 @@ class LocalProvider:
 
     async def call(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """Frames as the engine steps; usage is exact and told with every frame. Closing the iterator frees the sequence."""
+        if self._embeds or request.dialect == EMBEDDINGS:
+            yield await self._embed(request, deadline)
+            return
         template = self._loaded()
         params = read_params(request, target, template.defaults)
         tools = tools_of(request)
@@ -184,6 +192,27 @@ class LocalProvider:
         except TimeoutError:
             raise TimedOut("the local engine took too long: " + ("it stopped in its answer" if began else "no first token")) from None
 
+    async def _embed(self, request: Request, deadline: Deadline) -> Frame:
+        """Vectors of all inputs, as base64 of float32, in one frame."""
+        if not self._embeds:
+            raise Unsupported("this model generates text and makes no embeddings: use another route", sent=False, param="model")
+        if request.dialect != EMBEDDINGS:
+            raise Unsupported("this model makes embeddings and generates no text: use another route", sent=False, param="model")
+        inputs = [msgspec.json.decode(raw, type=str | list[int]) for raw in request.inputs]
+        events: list[Event] = [Started(id=f"local-{time.time_ns():x}-{next(NUMBERS)}", model=self._model, created=int(time.time()))]
+        tokens = 0
+        try:
+            async with asyncio.timeout(deadline.total_s):
+                for first in range(0, len(inputs), INPUTS_AT_ONCE):
+                    found = await self._client.embed(inputs[first : first + INPUTS_AT_ONCE])
+                    tokens += found.tokens
+                    events += _vectors(request, found, first)
+        except TimeoutError:
+            raise TimedOut(f"the local engine took longer than {deadline.total_s:g} s for {len(inputs)} embeddings") from None
+        except EngineError as error:
+            raise translated(error) from None
+        return Frame(events=[*events, Metered(Usage(input=tokens)), Finished("stop")])
+
     async def _tell_clamped(self, request: Request, params: Params, piece: Piece) -> None:
         if params.clamp and params.max_tokens is not None and request.max_tokens is not None:
             left = (await self._client.state()).context_tokens - piece.prompt_tokens
@@ -202,6 +231,16 @@ class LocalProvider:
         except TemplateError as error:
             raise Unavailable(str(error), sent=False, retry_after_s=LOADING_RETRY_S) from None
         return self._template
+
+
+def _vectors(request: Request, found: Vectors, first: int) -> list[Event]:
+    """Rejected when the request wants another size than the model's."""
+    wanted = _value("dimensions", request.fields.get("dimensions", Raw(b"null")), int | None)
+    if wanted not in (None, found.size):
+        raise Rejected(f"`dimensions` can only be {found.size} with this model", answered=True, param="dimensions")
+    width = found.size * 4
+    count = len(found.data) // width
+    return [Vector(first + i, f'"{b64encode(found.data[i * width : (i + 1) * width]).decode()}"') for i in range(count)]
 
 
 class Answer:

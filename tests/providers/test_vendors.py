@@ -56,7 +56,13 @@ def test_a_further_language_changes_what_it_names_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "known"), [("tollway", "anthropic_messages, openai_chat"), ("mistral", "openai_chat"), ("local", "none to choose from")]
+    ("vendor", "known"),
+    [
+        ("tollway", "anthropic_messages, openai_chat"),
+        ("mistral", "openai_chat"),
+        ("local", "openai_embeddings"),
+        ("scripted", "none to choose from"),
+    ],
 )
 def test_a_language_that_a_vendor_does_not_speak_is_refused_by_name(vendor: str, known: str) -> None:
     with pytest.raises(ValueError, match=f'the vendor {vendor} does not speak "klingon"; its languages: .*{known}'):
