@@ -27,7 +27,7 @@ from gateway.prepared import is_prepared, mark
 from gateway.published import point_current, publish, write_settings
 from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, ConfigError, Settings, has_local_libraries
 
-FETCHABLE = frozenset({"smollm2-135m"})  # what `local_engine fetch` knows; a test compares
+FETCHABLE = frozenset({"smollm2-135m", "all-minilm-l6-v2"})  # what `local_engine fetch` knows; a test compares
 DRAIN_MARGIN_S = 25.0  # beyond drain_s, for cancelled requests, flush and close, before SIGKILL
 ENGINE_STOP_S = 10.0
 PREPARE_AGAIN_S = 3.0
