@@ -29,7 +29,7 @@ from gateway.catalog import Catalog
 from gateway.catalog_build import build as build_catalog
 from gateway.catalog_build import vendor_of
 from gateway.db.engine import make_engine
-from gateway.decision_log import DecisionLog
+from gateway.decision_log import EXPIRE_S, DecisionLog
 from gateway.engine_figures import EngineFigures
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
@@ -100,7 +100,7 @@ class Application:
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
         self.ticker.every("engine figures", min(TICK_S, self.parts.settings.figures.every_s), self.parts.figures.look)
         self.ticker.every("live workers", SHARE_S, self._share)
-        self.ticker.every("expire decisions", 3600.0, lambda: self.decisions.expire(self.parts.accounts.now_us()))
+        self.ticker.every("expire decisions", EXPIRE_S, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
 
     async def _share(self) -> None:
@@ -346,6 +346,7 @@ def gauges(parts: Parts) -> dict[str, float]:
     return {
         **engine_gauges(views),
         **{f"tollway_backend_ready:{view.backend}": float(view.state == "ready") for view in views},
+        **{f"tollway_backend_set_aside:{view.backend}:{view.state}": 1.0 for view in views if view.state != "ready"},
         **{f"tollway_backend_in_flight:{view.backend}": float(view.in_flight) for view in views},
         "tollway_in_flight": float(len(parts.pipeline.in_flight)),
         "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded and not stats.journal_broken),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import delete, insert
+from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -16,6 +16,8 @@ from gateway.exchange import Exchange
 from gateway.routing.decision import Decision, encode
 
 BATCH = 500
+EXPIRED_AT_ONCE = 2000
+EXPIRE_S = 600.0  # between two looks at what is too old
 MICROSECONDS_A_DAY = 86_400_000_000
 
 
@@ -53,10 +55,15 @@ class DecisionLog:
                 return
 
     async def expire(self, now_us: int) -> int:
-        """Delete records older than `keep_days`; returns how many."""
-        async with self.engine.begin() as connection:
-            gone = await connection.execute(delete(decisions).where(decisions.c.made_at_us < now_us - self.keep_us))
-        return gone.rowcount
+        """Delete records older than `keep_days`, some at a time so that the ledger never waits for it; returns how many."""
+        old = select(decisions.c.request_id).where(decisions.c.made_at_us < now_us - self.keep_us).limit(EXPIRED_AT_ONCE)
+        total = 0
+        while True:
+            async with self.engine.begin() as connection:
+                gone = (await connection.execute(delete(decisions).where(decisions.c.request_id.in_(old)))).rowcount
+            total += gone
+            if gone < EXPIRED_AT_ONCE:
+                return total
 
 
 def _rows(batch: Sequence[Waiting]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from gateway.exchange import Exchange
 from gateway.money.records import UsageRecord
+from gateway.routing.decision import hedged
 from providers.signers import secrets
 
 LATENCY_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -35,6 +36,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_requests_total": ("counter", "Accepted requests by how they ended.", ("route", "backend", "outcome")),
     "tollway_refusals_total": ("counter", "Requests answered with an error before they were accepted.", ("code",)),
     "tollway_attempts_total": ("counter", "Calls to backends by how they ended.", ("backend", "outcome", "error")),
+    "tollway_hedges_total": ("counter", "Late requests by what came of asking a second backend.", ("result",)),
     "tollway_over_reserved_total": ("counter", "Calls that were billed at more than their worst case.", ("backend",)),
     "tollway_over_reserved_nanousd_total": ("counter", "What they cost beyond it, in nano-USD.", ("backend",)),
     "tollway_cost_nanousd_total": ("counter", "Spend in nano-USD.", ("route", "backend")),
@@ -48,6 +50,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_request_duration_seconds": ("histogram", "From admission to the end.", ("route", "backend")),
     "tollway_in_flight": ("gauge", "Requests being served.", ()),
     "tollway_backend_ready": ("gauge", "Workers that have nothing against asking a backend.", ("backend",)),
+    "tollway_backend_set_aside": ("gauge", "Workers that ask others before a backend, by their reason.", ("backend", "reason")),
     "tollway_backend_in_flight": ("gauge", "Calls under way to a backend.", ("backend",)),
     "tollway_engine_read": ("gauge", "1 while an engine of one's own says how it is doing.", ("backend",)),
     "tollway_engine_waiting": ("gauge", "Requests that wait in it for a place, of all its clients.", ("backend",)),
@@ -202,7 +205,8 @@ def setup_logging(level: str, form: str) -> None:
 
 
 class Numbers(msgspec.Struct):
-    """A worker's counters: name -> label values -> number; histograms keep bin counts and a sum; a gauge with a label is `NAME:VALUE`."""
+    """A worker's counters: name -> label values -> number; histograms keep bin counts and a sum; a gauge with
+    labels is `NAME:VALUE:VALUE`, of which the first alone may have a colon in it."""
 
     counters: dict[str, dict[tuple[str, ...], int]] = {}
     histograms: dict[str, dict[tuple[str, ...], list[float]]] = {}
@@ -279,11 +283,7 @@ class Telemetry:
             ):
                 if count:
                     numbers.add("tollway_tokens_total", (*where, name), count)
-        for end in record.attempts:
-            numbers.add("tollway_attempts_total", (end.backend, end.outcome, end.error))
-            if end.cost is not None and end.worst is not None and end.cost > end.worst:
-                numbers.add("tollway_over_reserved_total", (end.backend,))
-                numbers.add("tollway_over_reserved_nanousd_total", (end.backend,), end.cost - end.worst)
+        self._attempts(x, record)
         if x.cache_status:
             numbers.add("tollway_cache_total", (x.cache_status,))
         if record.ttft_ms is not None:
@@ -308,6 +308,16 @@ class Telemetry:
             error=record.error,
         )
         sink.write(self._encode(line).decode() + "\n")
+
+    def _attempts(self, x: Exchange, record: UsageRecord) -> None:
+        numbers = self.numbers
+        for end in record.attempts:
+            numbers.add("tollway_attempts_total", (end.backend, end.outcome, end.error))
+            if end.cost is not None and end.worst is not None and end.cost > end.worst:
+                numbers.add("tollway_over_reserved_total", (end.backend,))
+                numbers.add("tollway_over_reserved_nanousd_total", (end.backend,), end.cost - end.worst)
+        if x.decision is not None and x.decision.hedge is not None:
+            numbers.add("tollway_hedges_total", (hedged(x.decision.hedge),))
 
     def refusal(self, code: str) -> None:
         self.numbers.add("tollway_refusals_total", (code,))
@@ -354,10 +364,11 @@ class _Snapshot(Collector):
                 yield GaugeMetricFamily(name, text, value=self.numbers.gauges[name])
 
     def _labelled(self, name: str, text: str, labels: Iterable[str]) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, text, labels=list(labels))
+        names = list(labels)
+        family = GaugeMetricFamily(name, text, labels=names)
         for key, value in self.numbers.gauges.items():
             if key.startswith(name + ":"):
-                family.add_metric([key[len(name) + 1 :]], value)
+                family.add_metric(key[len(name) + 1 :].rsplit(":", len(names) - 1), value)
         return family
 
     def _counter(self, name: str, text: str, labels: Iterable[str]) -> CounterMetricFamily:

@@ -36,7 +36,6 @@ WITHOUT_TEST = {
     "gateway/api/plain.py": ("e2e/test_chat.py", "asks a part and encodes; run over real sockets"),
     "gateway/attempts.py": ("e2e/test_chat.py", "failover, cuts and disconnects need real upstreams"),
     "gateway/db/tables.py": ("migrations/test_migrations.py", "declarations, compared with what the migrations make"),
-    "gateway/decision_log.py": ("e2e/test_chat.py", "a queue into SQL, read back by explain"),
     "gateway/errors.py": ("test_docs.py", "declarations, compared with the documents"),
     "gateway/limiter.py": ("e2e/test_limits.py", "joins a request to the counts; what it says is what a client reads"),
     "gateway/parts.py": ("e2e/test_serve.py", "references, and the readiness that a server tells"),

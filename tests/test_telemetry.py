@@ -52,6 +52,15 @@ def test_gauges_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     assert scraped(one) == {("tollway_in_flight", ()): 3.0}
 
 
+def test_a_gauge_may_have_labels_and_the_first_a_colon(tmp_path: Path) -> None:
+    one, name = Telemetry(tmp_path, "0"), "tollway_backend_set_aside"
+    one.gauges = lambda: {f"{name}:eu:gpt:ejected": 1.0, "tollway_backend_ready:eu:gpt": 0.0}
+    assert scraped(one) == {
+        (name, (("backend", "eu:gpt"), ("reason", "ejected"))): 1.0,
+        ("tollway_backend_ready", (("backend", "eu:gpt"),)): 0.0,
+    }
+
+
 def test_a_histogram_is_cumulative_and_bounds_are_inclusive(tmp_path: Path) -> None:
     one = Telemetry(tmp_path, "0")
     name = "tollway_request_duration_seconds"

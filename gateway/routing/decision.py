@@ -67,6 +67,11 @@ class Hedge(Struct, array_like=True, gc=False):
     won: int = 0  # 1 the first, 2 the second, 0 neither
 
 
+def hedged(hedge: Hedge) -> str:
+    """What came of it in a word: a name of HEDGE_RESULTS, or of one that was sent won | lost | unanswered."""
+    return hedge.result if hedge.result != SENT else ("unanswered", "lost", "won")[hedge.won]
+
+
 class Decision(Struct, array_like=True, gc=False):
     """One choice. order: indices into candidates, the first is asked first. propensity: how likely the first was, over the draw."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -17,15 +21,16 @@ import pytest
 from gateway import cli
 from gateway.routing.choose import differences
 from gateway.routing.decision import Decision, decode, explain
-from tests.e2e.harness import BASIC, FLAT, Gateway, backend, route, running
-from tests.fakes.upstream import FakeUpstream, chat_chunks, hang, head, json_reply, sse_reply
+from tests.e2e.harness import BASIC, FLAT, Gateway, backend, free_port, route, running
+from tests.fakes.upstream import FakeUpstream, Received, Step, chat_chunks, hang, head, json_reply, sse_reply
 from tests.fixtures.waiting import until_true
 
-SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\n"
+SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\nretry_budget_floor = 200\n"
 CHEAP = 'price = { input = "0.10", output = "0.10" }'
 DEAR = 'price = { input = "9.00", output = "90.00" }'
 TENTH_LESS = 'price = { input = "0.90", output = "1.80", cache_read = "0.09" }'  # than BASIC
 QUICK = "ttft_prior_ms = 50"
+ONCE, THRICE = (400, 401, 403, 404, 422), (408, 429, 500, 502, 503, 504, 529)
 PLACED = ("placed", "late-placed")  # routes over a dear backend in the EU and a cheap one in the US
 
 
@@ -61,9 +66,37 @@ def gateway(cheap: FakeUpstream, dear: FakeUpstream, tmp_path_factory: pytest.Te
         for host, url, price in (("a", cheap, BASIC), ("b", dear, TENTH_LESS)):
             config += backend(f"{name}-{host}", url.url, price=price, more=f'labels = {{ host = "{host}" }}\nprompt_cache_s = {keep_s}')
         config += route(name, f"{name}-a", f"{name}-b")
+    config += backend("slow-cheap", cheap.url, price=CHEAP, more="ttft_prior_ms = 900")
+    config += backend("slow-dear", dear.url, price=DEAR, more="ttft_prior_ms = 100")
+    config += route("slow", "slow-cheap", "slow-dear")
+    config += backend("full-cheap", cheap.url, price=CHEAP, more="parallel = 5") + backend("full-dear", dear.url, price=DEAR)
+    config += route("full", "full-cheap", "full-dear")
+    config += faults(cheap, dear)
     with running(tmp_path_factory.mktemp("gateway"), config) as made:
         made.key("alpha")
         yield made
+
+
+def faults(cheap: FakeUpstream, dear: FakeUpstream) -> str:
+    """Backends and routes of the faults by number: what a model's name says is how it answers."""
+    config = backend("g22-a", cheap.url, model="model-a", price=CHEAP) + backend("g22-b", cheap.url, model="model-b", price=DEAR)
+    config += route("g22", "g22-a", "g22-b")
+    for status in (*ONCE, *THRICE):
+        config += backend(f"g31-{status}", dear.url, model=str(status)) + route(f"g31-{status}", f"g31-{status}")
+    config += backend("g31-closed", f"http://127.0.0.1:{free_port()}") + route("g31-closed", "g31-closed")
+    for name in ("g32", "g32-down"):
+        config += backend(f"{name}-a", cheap.url) + backend(f"{name}-b", dear.url) + route(name, f"{name}-a", f"{name}-b")
+    return config + backend("g32-one", cheap.url) + route("g32-one", "g32-one")
+
+
+@pytest.fixture(scope="module")
+def poor(gateway: Gateway, cheap: FakeUpstream) -> str:
+    """A team whose budget has room for 100 tokens of the cheap backends (0.001), and for none of the dear ones (0.009)."""
+    gateway.key("poor")
+    gateway.budget("0.0011", team="poor")
+    cheap.play(sse_reply(chat_chunks(["free"], usage=(9, 0))))
+    until_true(lambda: ask(gateway, "poor", "poor", 1000)[0] == 402, "the worker knows the budget")
+    return "poor"
 
 
 @pytest.fixture(autouse=True)
@@ -127,14 +160,9 @@ def test_a_late_request_is_hedged_and_the_loser_is_cancelled_and_booked(gateway:
     assert "late-dear was asked beside it" in explain(record)
 
 
-def test_a_hedge_that_cannot_be_reserved_is_not_sent(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
-    gateway.key("poor")
-    gateway.budget("0.0011", team="poor")  # 100 tokens of the cheap one cost 0.001, of the dear one 0.009
-    cheap.play(sse_reply(chat_chunks(["free"], usage=(9, 0))))
-    until_true(lambda: ask(gateway, "poor", "poor", 1000)[0] == 402, "the worker knows the budget")
-    dear.requests.clear()
+def test_a_hedge_that_cannot_be_reserved_is_not_sent(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream, poor: str) -> None:
     cheap.play(sse_reply(chat_chunks(["slow"], usage=(9, 1)), first_s=1.5))
-    status, raw, headers = ask(gateway, "poor", "poor")
+    status, raw, headers = ask(gateway, "poor", poor)
     assert status == 200 and b"slow" in raw and headers["x-tollway-backend"] == "poor-cheap"
     assert dear.requests == []
 
@@ -284,3 +312,129 @@ def test_a_conversation_stays_with_its_prompt_cache_and_moves_when_that_is_gone(
     assert record.candidates[1].cost == record.input_tokens * 900 + record.output_tokens * 1800, "nano-USD"
     again = recorded(gateway, post(gateway, {"model": "stay", "messages": next_, "stream": True})[2]).candidates[0]
     assert (again.hit_ppm, again.cached) == (400_000, again.held * 2 // 5), "its vendor said that it had read nothing from a cache"
+
+
+@pytest.mark.parametrize("name", ["x-tollway-ttft-ms", "x-tollway-tpot-ms", "x-tollway-deadline-ms", "x-tollway-priority"])
+def test_an_objective_that_cannot_be_meant_is_refused_by_its_header(gateway: Gateway, name: str) -> None:
+    for value in ("", "0", "-1", "soon", "nan", "inf", "1e99"):
+        status, raw, _ = ask(gateway, "slow", **{name: value})
+        assert (status, json.loads(raw)["error"]["param"]) == (400, name), value
+
+
+def test_least_bad_when_nobody_is_in_time_and_low_priority_is_refused(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    for upstream in (cheap, dear):
+        upstream.play(sse_reply(chat_chunks(["well"], usage=(9, 1))))
+    status, raw, headers = ask(gateway, "slow", x_tollway_ttft_ms="50", x_tollway_priority="low")
+    assert (status, json.loads(raw)["error"]["code"]) == (503, "no_backend_in_time")
+    assert int(headers["retry-after"]) >= 1 and not cheap.requests and not dear.requests
+    assert ask(gateway, "slow", x_tollway_ttft_ms="50")[2]["x-tollway-backend"] == "slow-dear", "the one that is the least late"
+    assert ask(gateway, "slow", x_tollway_ttft_ms="86000000", x_tollway_priority="low")[2]["x-tollway-backend"] == "slow-cheap"
+
+
+def test_the_last_places_of_a_backend_go_by_priority_and_by_share(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    gateway.key("beta")
+    dear.play(sse_reply(chat_chunks(["well"], usage=(9, 1))))
+    cheap.play(sse_reply(chat_chunks(["well"], usage=(9, 1)), done=False, end=hang()))
+    held = [hold(gateway, team) for team in ("alpha", "alpha", "alpha", "beta")]
+    try:
+        cheap.play(sse_reply(chat_chunks(["well"], usage=(9, 1))))
+        status, _, headers = ask(gateway, "full")
+        assert (status, headers["x-tollway-backend"]) == (200, "full-dear"), "three of four are its own"
+        assert [c.reason for c in recorded(gateway, headers).candidates] == ["share", ""]
+        assert ask(gateway, "full", "beta")[2]["x-tollway-backend"] == "full-cheap"
+        assert ask(gateway, "full", "beta", x_tollway_priority="low")[2]["x-tollway-backend"] == "full-dear"
+        assert ask(gateway, "full", x_tollway_priority="high")[2]["x-tollway-backend"] == "full-cheap"
+        cheap.play(sse_reply(chat_chunks(["well"], usage=(9, 1)), done=False, end=hang()))
+        held.append(hold(gateway, "beta"))
+        assert ask(gateway, "full", "beta", x_tollway_priority="high")[2]["x-tollway-backend"] == "full-dear", "the limit holds for all"
+        view = view_of(gateway, "full-cheap")
+        assert (view["state"], view["in_flight"]) == ("parallel", 5)
+    finally:
+        for connection in held:
+            connection.close()
+    until_true(lambda: view_of(gateway, "full-cheap")["in_flight"] == 0, "its places are free again")
+
+
+def hold(gateway: Gateway, team: str) -> http.client.HTTPConnection:
+    """A request whose answer has begun and does not end."""
+    body = {"model": "full", "messages": [{"role": "user", "content": "Say hello."}], "stream": True}
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {gateway.keys[team]}"})
+    assert connection.getresponse().headers["x-tollway-backend"] == "full-cheap"
+    return connection
+
+
+def view_of(gateway: Gateway, backend: str) -> dict[str, Any]:
+    views = gateway.admin("GET", "/admin/backends", None)["data"]
+    return next(view for view in views if view["backend"] == backend)
+
+
+def test_g22_a_failover_leaves_neither_the_keys_models_nor_its_budget(gateway: Gateway, cheap: FakeUpstream, poor: str) -> None:
+    def answer(asked: Received) -> Sequence[Step]:
+        if asked.json()["model"] == "model-b":
+            return sse_reply(chat_chunks(["b"], model="model-b", usage=(9, 1)))
+        said = {"message": "the maximum context length is 8192 tokens", "param": "messages", "code": "context_length_exceeded"}
+        return json_reply({"error": {"type": "invalid_request_error", **said}}, 400)
+
+    cheap.play(answer)
+    gateway.admin("POST", "/admin/teams", {"name": "narrow"})
+    gateway.keys["narrow"] = gateway.admin("POST", "/admin/keys", {"team": "narrow", "models": ["model-a"]})["secret"]
+    for team in ("narrow", poor):
+        status, raw, headers = ask(gateway, "g22", team)
+        assert (status, json.loads(raw)["error"]["code"]) == (400, "context_length_exceeded"), team
+        assert headers["content-type"].startswith("application/json")
+    assert {asked.json()["model"] for asked in cheap.requests} == {"model-a"}, "model-b is not its, or not to be paid"
+    status, raw, headers = ask(gateway, "g22")
+    assert (status, headers["x-tollway-backend"], headers["x-tollway-attempts"]) == (200, "g22-b", "2")
+    chunks = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
+    assert {chunk["model"] for chunk in chunks} == {"model-b"}, "the answer names who gave it"
+
+
+def test_g31_permanent_errors_get_one_call_and_others_three_in_all(gateway: Gateway, dear: FakeUpstream) -> None:
+    def answer(asked: Received) -> Sequence[Step]:
+        status = int(asked.json()["model"])
+        return json_reply({"error": {"message": "no"}}, status, {"retry-after": "1"} if status == 503 else {})
+
+    dear.play(answer)
+    names = [f"g31-{what}" for what in (*ONCE, *THRICE, "closed")]
+    with ThreadPoolExecutor(len(names)) as pool:
+        told = pool.map(lambda one: ask(gateway, one)[2]["x-tollway-request-id"], names)
+        ids = dict(zip(names, told, strict=True))
+    hits = Counter(int(asked.json()["model"]) for asked in dear.requests)
+    assert hits == dict.fromkeys(ONCE, 1) | dict.fromkeys(THRICE, 3)
+    times = [asked.at for asked in dear.requests if asked.json()["model"] == "503"]
+    assert all(later - before >= 0.99 for before, later in pairwise(times)), "as its Retry-After said"
+    found: dict[str, Any] = {}
+
+    def settled() -> bool:
+        answers = {name: gateway.get(f"/v1/requests/{ids[name]}", gateway.keys["alpha"]) for name in names}
+        found.update({name: json.loads(raw) for name, (status, raw, _) in answers.items() if status == 200})
+        return len(found) == len(names)
+
+    until_true(settled, "one row for each request")
+    assert {len(found[f"g31-{status}"]["attempts"]) for status in ONCE} == {1}
+    assert {len(found[f"g31-{what}"]["attempts"]) for what in (*THRICE, "closed")} == {3}
+    assert {row["cost"] for row in gateway.rows("SELECT cost FROM attempts WHERE backend LIKE 'g31-%'")} == {0}
+    assert len(gateway.rows("SELECT id FROM usage WHERE route LIKE 'g31-%'")) == len(names)
+
+
+def test_g32_who_all_wait_is_told_so_and_nobody_is_asked_again(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
+    for upstream in (cheap, dear):
+        upstream.play(json_reply({"error": {"message": "slow down"}}, 429, {"retry-after": "30"}))
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        status, _, headers = ask(gateway, "g32")
+        took.append(time.monotonic() - began)
+        assert status == 429 and 1 <= int(headers["retry-after"]) <= 30
+    assert (len(cheap.requests), len(dear.requests)) == (1, 1) and min(took) < 1.0
+    view = view_of(gateway, "g32-a")
+    assert view["state"] == "rate_limited" and 0 < view["ready_in_s"] <= 30
+    series = b'tollway_backend_set_aside{backend="g32-a",reason="rate_limited"} 1.0'
+    until_true(lambda: series in gateway.get("/metrics")[1], "its state is a metric")
+    status, _, headers = ask(gateway, "g32-one")
+    assert (status, headers["retry-after"]) == (429, "30"), "a single backend's word is passed on"
+    for upstream in (cheap, dear):
+        upstream.play(json_reply({"error": {"message": "it broke"}}, 500))
+    status, raw, _ = ask(gateway, "g32-down")
+    assert (status, json.loads(raw)["error"]["code"]) == (503, "upstream_unavailable")

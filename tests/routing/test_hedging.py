@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.routing.choose import Knobs, choose, differences
 from gateway.routing.decision import Decision, Hedge, decode, encode, explain
+from gateway.routing.decision import hedged as said
 from gateway.routing.features import Features
 from gateway.routing.hedging import MOST, HedgeBudget, late_after_us
 from gateway.routing.state import BackendState
@@ -65,6 +66,8 @@ def test_the_record_tells_when_why_and_who_won(hedged: Callable[..., Decision]) 
     )
     assert "beside it (ttft95 200.0 ms); the first answered first" in explain(hedged(won=1))
     assert "beside it (ttft95 200.0 ms); neither answered" in explain(hedged(won=0))
+    assert [said(hedged(won=won).hedge) for won in (0, 1, 2)] == ["unanswered", "lost", "won"]  # type: ignore[arg-type]
+    assert said(hedged("no_token").hedge) == "no_token"  # type: ignore[arg-type]
     assert "no hedge was left" in explain(hedged("no_token"))
     assert "no other backend would be in time" in explain(hedged("nobody"))
     assert "a budget had no room for both" in explain(hedged("no_money"))
