@@ -1,4 +1,4 @@
-"""The tensors of one step: flat ids, positions and slots out of the scheduled work, logits of the rows that sample back.
+"""The tensors of one step: flat ids, positions and places out of the scheduled work, logits of the rows that sample back.
 
 Owns the tensor whose blocks the pool counts. Knows no policy; the same on every device.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from local_engine.kv_cache import BLOCK_TOKENS
@@ -17,18 +19,23 @@ from local_engine.models.llama import Llama
 from local_engine.scheduler import Work
 
 
+class Span(NamedTuple):
+    """The next `tokens` tokens of a sequence that has computed `past`; the first `blocks` hold them all."""
+
+    blocks: Sequence[int]
+    past: int
+    tokens: int
+
+
 class ModelRunner:
     def __init__(self, model: Llama, blocks: int) -> None:
         self._model = model
-        weight = model.embedding
-        s = model.shape
-        # zeros, not empty: memory is then touched block by block, as it is used
-        self._cache = torch.zeros(s.layers, 2, s.kv_heads, blocks * BLOCK_TOKENS, s.head_dim, dtype=weight.dtype, device=weight.device)
-        self._device = weight.device
+        self._caches = new_caches(model, blocks)
+        self._device = model.embedding.device
 
     @torch.inference_mode()
     def run(self, work: Sequence[Work]) -> torch.Tensor:
-        """Logits [works that sample, vocab], in the order of `work`. `computed` is not moved: the engine does, once it has the tokens."""
+        """Logits [works that sample, vocab], in the order of `work` (single tokens first). `computed` is the engine's to move."""
         ids: list[int] = []
         positions: list[int] = []
         rows: list[int] = []
@@ -38,34 +45,37 @@ class ModelRunner:
             positions += range(past, past + tokens)
             if samples:
                 rows.append(len(ids) - 1)
-        return self._model.forward(self._tensor(ids), self._tensor(positions), self._cache, self._layout(work), self._tensor(rows))
-
-    def _layout(self, work: Sequence[Work]) -> Layout:
-        singles = sum(one.tokens == 1 for one in work)
-        slots = [self._slots(one, one.sequence.computed + one.tokens) for one in work]
-        chunks, start = [], singles
-        for one, own in zip(work[singles:], slots[singles:], strict=True):
-            chunks.append(Chunk(start, start + one.tokens, own))
-            start += one.tokens
-        lengths = torch.tensor([len(own) for own in slots[:singles]], dtype=torch.int64)
-        padded = torch.nn.utils.rnn.pad_sequence(slots[:singles], batch_first=True) if singles else torch.empty(0, 0, dtype=torch.int64)
-        mask = torch.arange(padded.shape[1]) < lengths[:, None]
-        written = torch.cat([own[len(own) - one.tokens :] for one, own in zip(work, slots, strict=True)])
-        return Layout(
-            slots=written.to(self._device),
-            singles=singles,
-            context=padded.flatten().to(self._device),
-            mask=mask[:, None, None].to(self._device),
-            chunks=[chunk._replace(slots=chunk.slots.to(self._device)) for chunk in chunks],
-        )
-
-    def _slots(self, one: Work, tokens: int) -> torch.Tensor:
-        """Where the first `tokens` tokens of a sequence are."""
-        blocks = torch.tensor(one.sequence.table.blocks, dtype=torch.int64)
-        return (blocks[:, None] * BLOCK_TOKENS + torch.arange(BLOCK_TOKENS)).flatten()[:tokens]
+        layout = lay_out([Span(one.sequence.table.blocks, one.sequence.computed, one.tokens) for one in work], self._device)
+        return self._model.forward(self._tensor(ids), self._tensor(positions), self._caches, layout, self._tensor(rows))
 
     def _tensor(self, numbers: list[int]) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int64).to(self._device)
+
+
+def new_caches(model: Llama, blocks: int) -> list[torch.Tensor]:
+    """Of each layer [blocks, kv_heads, 2, BLOCK_TOKENS, head_dim]. Zeros: memory is then touched when it is used."""
+    s, like = model.shape, model.embedding
+    whole = torch.zeros(s.layers, blocks, s.kv_heads, 2, BLOCK_TOKENS, s.head_dim, dtype=like.dtype, device=like.device)
+    return list(whole.unbind(0))
+
+
+def lay_out(spans: Sequence[Span], device: torch.device) -> Layout:
+    """Where the rows of `spans`, those of one token first, write and read."""
+    singles = [span for span in spans if span.tokens == 1]
+    tables = np.zeros((len(singles), max((len(span.blocks) for span in singles), default=0)), np.int32)
+    blocks: list[int] = []
+    offsets: list[int] = []
+    chunks = []
+    for index, (own, past, tokens) in enumerate(spans):
+        blocks += [own[place // BLOCK_TOKENS] for place in range(past, past + tokens)]
+        offsets += [place % BLOCK_TOKENS for place in range(past, past + tokens)]
+        if index < len(singles):
+            tables[index, : len(own)] = own
+        else:
+            chunks.append(Chunk(len(blocks) - tokens, len(blocks), torch.tensor(own).to(device), past + tokens))
+    lengths = torch.tensor([span.past + 1 for span in singles], dtype=torch.int32)
+    places = (torch.tensor(blocks).to(device), torch.tensor(offsets).to(device))
+    return Layout(places, torch.from_numpy(tables).to(device), lengths.to(device), chunks)
 
 
 def block_bytes(shape: Shape, item_bytes: int) -> int:

@@ -43,7 +43,6 @@ WITHOUT_TEST = {
     "gateway/settings_text.py": ("test_settings.py", "half of settings.load, which is what is used and tested"),
     "local_engine/__main__.py": ("local_engine/test_offline.py", "hands over to server, offline use and fetch"),
     "local_engine/errors.py": ("local_engine/test_wire.py", "declarations, sent over the wire and back"),
-    "local_engine/layers/attention.py": ("local_engine/test_engine.py", "tensors, equal to those of transformers"),
     "local_engine/model_runner.py": ("local_engine/test_engine.py", "tensors of one step, equal to those of transformers"),
     "local_engine/sequence.py": ("local_engine/test_scheduler.py", "the state of a sequence; decides nothing"),
     "local_engine/tokenizer.py": ("local_engine/test_engine.py", "a thin layer over the tokenizers library"),

@@ -13,8 +13,9 @@ import torch
 from torch.nn.functional import cross_entropy, kl_div
 
 from local_engine.errors import ConfigError
-from local_engine.layers.attention import Chunk, Layout
+from local_engine.kv_cache import blocks_of
 from local_engine.loader import load
+from local_engine.model_runner import Span, lay_out, new_caches
 from local_engine.models.llama import Llama
 from local_engine.tokenizer import Tokenizer
 
@@ -59,14 +60,16 @@ def measure(folder: Path, text: str, *, tokens: int, precisions: Sequence[str] =
 @torch.inference_mode()
 def logits(model: Llama, ids: Sequence[int], piece: int) -> torch.Tensor:
     """f32 [len(ids), vocab], the text computed `piece` tokens at a time."""
-    s, device, kind = model.shape, model.embedding.device, model.embedding.dtype
-    cache = torch.zeros(s.layers, 2, s.kv_heads, len(ids), s.head_dim, dtype=kind, device=device)
-    given, slots = torch.tensor(ids, device=device), torch.arange(len(ids), device=device)
+    device = model.embedding.device
+    blocks = list(range(blocks_of(len(ids))))
+    caches = new_caches(model, len(blocks))
+    given, places = torch.tensor(ids, device=device), torch.arange(len(ids), device=device)
     out = []
     for start in range(0, len(ids), piece):
         stop = min(start + piece, len(ids))
         rows = torch.arange(stop - start, device=device)
-        out.append(model.forward(given[start:stop], slots[start:stop], cache, _layout(slots, start, stop), rows))
+        layout = lay_out([Span(blocks, start, stop - start)], device)
+        out.append(model.forward(given[start:stop], places[start:stop], caches, layout, rows))
     return torch.cat(out)
 
 
@@ -113,13 +116,3 @@ def _window_score(reference: Llama, model: Llama, ids: Sequence[int], piece: int
     same = (true.argmax(-1) == found.argmax(-1)).double().mean()
     kl = kl_div(found.log_softmax(-1), true.log_softmax(-1), reduction="batchmean", log_target=True)
     return loss.item(), same.item(), kl.item()
-
-
-def _layout(slots: torch.Tensor, start: int, stop: int) -> Layout:
-    """Rows of one sequence whose tokens have the slots of their positions."""
-    written, context = slots[start:stop], slots[:stop]
-    if stop - start > 1:
-        none = slots[:0]
-        return Layout(slots=written, singles=0, context=none, mask=none, chunks=[Chunk(0, stop - start, context)])
-    mask = torch.ones(1, 1, 1, stop, dtype=torch.bool, device=slots.device)
-    return Layout(slots=written, singles=1, context=context, mask=mask, chunks=[])

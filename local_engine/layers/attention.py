@@ -1,68 +1,103 @@
-"""Causal attention over paged keys and values: each row of a step writes its own into its slot and reads those of its sequence.
+"""Causal attention over paged keys and values: each row of a step writes its own into its block and reads those of its sequence.
 
-A cache of one layer is [2, kv_heads, slots, head_dim]; slot = block * block size + offset. Knows which slots, not whose they are.
+A cache of one layer is [blocks, kv_heads, 2, block_tokens, head_dim]. Knows which blocks, not whose they are.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
+if TYPE_CHECKING:
+    from local_engine.layers.rows import Rows
+
 Tensor = torch.Tensor
+ROWS_THREADS = 4  # with more of them torch is faster, which shares the rows out
 
 
 class Chunk(NamedTuple):
-    """Rows [start, stop): the newest tokens of one sequence, whose tokens so far are in `slots` [total], these included."""
+    """Rows [start, stop) are the newest of the `total` tokens of one sequence, which lie in `blocks` [n]."""
 
     start: int
     stop: int
-    slots: Tensor
+    blocks: Tensor
+    total: int
 
 
-class Layout(NamedTuple):
-    """Where the rows of one step write and read. The first `singles` rows are one token each of different sequences."""
+class Layout:
+    """Where the rows of one step write and read. The first `len(lengths)` rows are one token each of different sequences."""
 
-    slots: Tensor  # [rows], where each row's key and value go
-    singles: int
-    context: Tensor  # [singles * longest], slots of the single rows' sequences, padded
-    mask: Tensor  # [singles, 1, 1, longest], which of them count
-    chunks: Sequence[Chunk]
+    def __init__(self, places: tuple[Tensor, Tensor], tables: Tensor, lengths: Tensor, chunks: Sequence[Chunk]) -> None:
+        self.places = places  # block and offset of each row, [rows] each
+        self.tables = tables  # int32 [singles, longest], the blocks of the single rows' sequences, padded
+        self.lengths = lengths  # int32 [singles], their tokens, the row's own included
+        self.chunks = chunks
+
+    @cached_property
+    def numbers(self) -> tuple[Any, Any]:
+        """Tables and lengths as arrays, for the compiled kernel."""
+        return self.tables.numpy(), self.lengths.numpy()
+
+    def mask(self, block_tokens: int) -> Tensor:
+        """[singles, 1, 1, longest * block_tokens]: what of the padded contexts counts."""
+        places = torch.arange(self.tables.shape[1] * block_tokens, device=self.lengths.device)
+        return (places < self.lengths[:, None])[:, None, None]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, cache: Tensor, layout: Layout) -> Tensor:
-    """q [rows, heads, head_dim], k and v [rows, kv_heads, head_dim] -> [rows, heads * head_dim]. Writes k and v into the cache."""
-    cache[0].index_copy_(1, layout.slots, k.transpose(0, 1))
-    cache[1].index_copy_(1, layout.slots, v.transpose(0, 1))
-    out = torch.empty_like(q)
-    if layout.singles:
-        out[: layout.singles] = _singles(q[: layout.singles], cache, layout)
-    for start, stop, slots in layout.chunks:
-        out[start:stop] = _chunk(q[start:stop], cache.index_select(2, slots))
+def rows_kernel(group: int, head_dim: int, like: Tensor) -> Rows | None:
+    """The compiled attention of single rows, for tensors `like` this one; None where it does not work or torch is faster."""
+    fits = like.device.type == "cpu" and like.dtype == torch.float32 and torch.get_num_threads() <= ROWS_THREADS
+    if not fits or importlib.util.find_spec("numba") is None:
+        return None
+    from local_engine.layers.rows import Rows
+
+    return Rows(group, head_dim)
+
+
+def attend(turned: Tensor, mixed: Tensor, cache: Tensor, layout: Layout, rows: Rows | None = None) -> Tensor:
+    """turned [rows, heads + kv_heads, head_dim] are queries and keys, the last kv_heads of `mixed` [rows, ., head_dim] values.
+
+    Returns [rows, heads * head_dim] and writes keys and values into the cache. `rows`: the compiled kernel for single rows, where it works.
+    """
+    kv_heads = cache.shape[1]
+    heads = turned.shape[1] - kv_heads
+    singles = layout.lengths.shape[0]
+    out = torch.empty(turned.shape[0], heads, turned.shape[2], dtype=turned.dtype, device=turned.device)
+    if rows is not None and singles > 0:
+        rows(turned, mixed, cache, layout.numbers, out)
+    first = 0 if rows is None else singles  # of the rows that are written here
+    if first < turned.shape[0]:
+        block, offset = layout.places[0][first:], layout.places[1][first:]
+        cache[block, :, 0, offset] = turned[first:, heads:]
+        cache[block, :, 1, offset] = mixed[first:, -kv_heads:]
+    if rows is None and singles > 0:
+        out[:singles] = _singles(turned[:singles, :heads], cache, layout)
+    for chunk in layout.chunks:
+        out[chunk.start : chunk.stop] = _chunk(turned[chunk.start : chunk.stop, :heads], cache, chunk)
     return out.flatten(1)
 
 
 def _singles(q: Tensor, cache: Tensor, layout: Layout) -> Tensor:
     """All of them at once over padded contexts; the heads of a group are queries of one key head, so that keys are read once."""
     rows, heads, head_dim = q.shape
-    kv_heads = cache.shape[1]
-    keys, values = cache.index_select(2, layout.context).view(2, kv_heads, rows, -1, head_dim).transpose(1, 2).unbind(0)
+    _, kv_heads, _, block_tokens, _ = cache.shape
+    found = cache.index_select(0, layout.tables.flatten()).view(rows, -1, kv_heads, 2, block_tokens, head_dim)
+    keys, values = found.permute(3, 0, 2, 1, 4, 5).flatten(3, 4).unbind(0)
     grouped = q.reshape(rows, kv_heads, heads // kv_heads, head_dim)
-    return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=layout.mask).reshape(q.shape)
+    return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=layout.mask(block_tokens)).reshape(q.shape)
 
 
-def _chunk(q: Tensor, cache: Tensor) -> Tensor:
-    """The last n tokens of one sequence: q [n, heads, head_dim], cache [2, kv_heads, total, head_dim]."""
-    n, total = q.shape[0], cache.shape[2]
+def _chunk(q: Tensor, cache: Tensor, chunk: Chunk) -> Tensor:
+    """The last n of the tokens of one sequence: q [n, heads, head_dim]."""
+    n, total = q.shape[0], chunk.total
+    found = cache.index_select(0, chunk.blocks).permute(2, 1, 0, 3, 4).flatten(2, 3)[:, None, :, :total]
     mask = None if n == total else torch.ones(n, total, dtype=torch.bool, device=q.device).tril(total - n)
     out = functional.scaled_dot_product_attention(
-        q.transpose(0, 1)[None],
-        cache[0][None],
-        cache[1][None],
-        attn_mask=mask,
-        is_causal=mask is None,
-        enable_gqa=q.shape[1] != cache.shape[1],
+        q.transpose(0, 1)[None], found[0], found[1], attn_mask=mask, is_causal=mask is None, enable_gqa=q.shape[1] != cache.shape[1]
     )
     return out[0].transpose(0, 1)

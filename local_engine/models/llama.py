@@ -6,14 +6,14 @@ of matrix products whoever shares it. Which parts a model has is seen by its wei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
-from local_engine.layers.attention import Layout, attend
+from local_engine.layers.attention import Layout, attend, rows_kernel
 from local_engine.layers.linear import Int8Linear, Linear, Quantised, Tensor, Weight, join, linear
 from local_engine.layers.norm import RmsNorm
 from local_engine.layers.rotary import pairs, rotary_table, rotate
@@ -44,16 +44,17 @@ class Llama:
         self.shape = shape
         table = rotary_table(shape.context_tokens, shape.head_dim, shape.rope_theta, shape.rope_scaling)
         self.turns = table.to(self.embedding.device)
+        self.kernel = rows_kernel(shape.heads // shape.kv_heads, shape.head_dim, self.embedding)
 
-    def forward(self, ids: Tensor, positions: Tensor, cache: Tensor, layout: Layout, rows: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor, caches: Sequence[Tensor], layout: Layout, rows: Tensor) -> Tensor:
         """ids, positions [tokens] -> logits f32 [len(rows), vocab] of the flat rows `rows`. Writes keys and values where `layout` says.
 
-        cache [layers, 2, kv_heads, slots, head_dim].
+        caches: of each layer [blocks, kv_heads, 2, block_tokens, head_dim].
         """
         turns = self.turns[positions][:, None]
         x = self.embedding[ids]
         for index, layer in enumerate(self.layers):
-            x += self._attention(layer, layer.norm(x), turns, cache[index], layout)
+            x += self._attention(layer, layer.norm(x), turns, caches[index], layout)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
             x += layer.down(silu(gate).mul_(up))
         return self.head(self.norm(x[rows])).float()
@@ -62,8 +63,7 @@ class Llama:
         s = self.shape
         mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         turned = rotate(_normed(mixed, s.heads, layer), turns)
-        q, k, v = turned[:, : s.heads], turned[:, s.heads :], mixed[:, s.heads + s.kv_heads :]
-        return layer.out(attend(q, k, v, cache, layout))
+        return layer.out(attend(turned, mixed, cache, layout, self.kernel))
 
 
 def _normed(mixed: Tensor, heads: int, layer: Layer) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine, limit_tokens
 from local_engine.errors import BadRequest, ContextExceeded, Unavailable
+from local_engine.layers.attention import ROWS_THREADS
 from local_engine.loader import load
 from local_engine.tokenizer import Tokenizer
 from local_engine.wire import Params
@@ -21,8 +22,8 @@ from tests.local_engine.tiny import CONTEXT, real_model
 GREEDY = 24
 
 
-def make_engine(folder: Path, **options: Any) -> Engine:
-    return Engine(load(folder), EngineConfig(model_dir=str(folder), threads=1, **options).checked())
+def make_engine(folder: Path, threads: int = 1, **options: Any) -> Engine:
+    return Engine(load(folder), EngineConfig(model_dir=str(folder), threads=threads, **options).checked())
 
 
 def prompts(vocab: int, lengths: Iterable[int]) -> list[list[int]]:
@@ -80,6 +81,12 @@ def test_g39_greedy_ids_equal_transformers_alone(tiny: Path, given: list[list[in
     engine = make_engine(tiny)
     for prompt, answer in zip(given, wanted, strict=True):
         assert run(engine, [(1, prompt, greedy())])[1] == answer
+
+
+def test_the_same_without_the_compiled_attention(tiny: Path, given: list[list[int]], wanted: list[list[int]]) -> None:
+    engine = make_engine(tiny, threads=ROWS_THREADS + 1)
+    out = run(engine, [(key, prompt, greedy()) for key, prompt in enumerate(given)], join_after=2)
+    assert [out[key] for key in range(len(given))] == wanted
 
 
 @pytest.mark.parametrize("join_after", [0, 3])
