@@ -16,6 +16,7 @@ from gateway import prices
 from gateway.cli import settings
 from gateway.cli.database import fail, run
 from gateway.cli.hello import base_url
+from gateway.errors import InvalidRequest
 from gateway.labels import HEADER, mapping
 from gateway.routing.router import Router
 from gateway.settings import Settings
@@ -72,7 +73,7 @@ def route(
     given = {"route": route, "prompt": prompt, "max_tokens": max_tokens, **asdict(goals)}
     try:
         asked = msgspec.convert({**given, "labels": mapping(labels, HEADER.decode())}, Asked)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, InvalidRequest) as error:
         fail(str(error))
     live, why = _of_the_gateway(asked, key)
     told = run(work) if live is None else live

@@ -40,6 +40,8 @@ def test_where_a_request_would_go_and_why(tollway: Tollway) -> None:
     assert said.out.startswith("by priors; ") and said.out.strip().endswith("recomputed: agrees")
     hurried = tollway("route", "hello there", "--route", "assistant", "--ttft-ms", "500")
     assert "1. quick" in hurried.out and "ttft 500 ms" in hurried.out
+    misspelt = tollway("route", "hello there", "--route", "assistant", "--labels", "residency")
+    assert misspelt.err.startswith("tollway: x-tollway-labels: 'residency' are no labels: write ")
     elsewhere = tollway("route", "hello there", "--route", "assistant", "--labels", "residency=eu")
     assert "the client would be told: No backend of route 'assistant' carries the label residency=eu" in elsewhere.out
     assert "there is no route 'banana'; there are: assistant" in tollway("route", "x", "--route", "banana").err
