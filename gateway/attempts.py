@@ -310,6 +310,7 @@ class Attempts:
             max_tokens=supplied,
             most_tokens=backend.max_output_tokens,
             clamp=x.clamp,
+            priority=x.features.priority,
             salt=x.principal.salt,
         )
 

@@ -125,10 +125,10 @@ class _Link(asyncio.Protocol):
             raise Lost("the connection to the engine is gone", retry_after_s=BACKOFF_CAP_S)
         self._transport.write(frame(message))
 
-    def begin(self, prompt: str | list[int], params: Params, salt: str) -> tuple[int, _Open]:
+    def begin(self, prompt: str | list[int], params: Params, salt: str, priority: int) -> tuple[int, _Open]:
         self._next_id += 1
         text, ids = (prompt, None) if isinstance(prompt, str) else (None, prompt)
-        self.send(Submit(id=self._next_id, text=text, ids=ids, params=params, salt=salt))
+        self.send(Submit(id=self._next_id, text=text, ids=ids, params=params, salt=salt, priority=priority))
         self._open[self._next_id] = entry = _Open(max(1, params.n))
         return self._next_id, entry
 
@@ -244,14 +244,15 @@ class EngineClient:
         self._failures = 0
         self._not_before = 0.0  # loop time
 
-    async def submit(self, prompt: str | list[int], params: Params, salt: str = "") -> AsyncGenerator[Piece, None]:
-        """Pieces of one answer or of `params.n` choices, the last of each with a `reason`. Closing the iterator cancels the request.
+    async def submit(self, prompt: str | list[int], params: Params, salt: str = "", priority: int = 0) -> AsyncGenerator[Piece, None]:
+        """Pieces of one answer or of `params.n` choices, the last of each with a `reason`. Closing the iterator cancels the request. A lower
+        priority number goes first.
 
         Raises EngineError: Unreachable before anything was sent, Lost when the engine ends, BadRequest for what is too long for one
         message, else what the engine refused it for.
         """
         link = await self._connected()
-        key, entry = link.begin(prompt, params, salt)
+        key, entry = link.begin(prompt, params, salt, priority)
         left = max(1, params.n)
         try:
             while left > 0:

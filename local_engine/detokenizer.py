@@ -58,16 +58,21 @@ class WindowDetokenizer:
     """For any tokenizer: decodes a short window of ids twice, with and without the new ones, and gives out the difference.
 
     bytes_: tokens that stand for a byte each. A row of them is decoded as one, and as replacement characters throughout if it is not
-    UTF-8 throughout, so that nothing is certain before its end.
+    UTF-8 throughout, so that nothing is certain before its end. shown: tokens that have a text at all; None: every one.
     """
 
-    def __init__(self, decode: Callable[[list[int]], str], bytes_: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, decode: Callable[[list[int]], str], bytes_: frozenset[int] = frozenset(), shown: frozenset[int] | None = None
+    ) -> None:
         self._decode = decode
         self._bytes = bytes_
+        self._visible = shown
         self._ids: list[int] = []  # from the window's start
         self._shown = 0  # of those ids are given out
 
     def push(self, token: int) -> str:
+        if self._visible is not None and token not in self._visible:
+            return ""
         self._ids.append(token)
         text = self._fresh()
         if not text or text.endswith(REPLACEMENT) or token in self._bytes:

@@ -24,6 +24,8 @@ class Tokenizer:
         decoder = json.loads(path.read_text(encoding="utf-8")).get("decoder") or {}
         self._bytes = ByteTable(self._tokenizer) if decoder.get("type") == "ByteLevel" else None
         vocabulary = {} if self._bytes is not None else self._tokenizer.get_vocab(with_added_tokens=True)
+        special = {token for token, added in self._tokenizer.get_added_tokens_decoder().items() if added.special}
+        self._shown = frozenset(vocabulary.values()) - special
         self._lone_bytes = {token: bytes.fromhex(text[3:5]) for text, token in vocabulary.items() if LONE_BYTE.fullmatch(text)}
 
     def encode(self, text: str) -> list[int]:
@@ -40,7 +42,7 @@ class Tokenizer:
     def detokenizer(self) -> Detokenizer:
         if self._bytes is not None:
             return self._bytes.detokenizer()
-        return WindowDetokenizer(self.decode, frozenset(self._lone_bytes))
+        return WindowDetokenizer(self.decode, frozenset(self._lone_bytes), self._shown)
 
     def bytes_of(self, token: int) -> bytes:
         """What one token stands for by itself, special ones by their names."""

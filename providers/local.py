@@ -130,7 +130,7 @@ class LocalProvider:
         started = asyncio.get_running_loop().time()
         began = False
         try:
-            async with aclosing(self._client.submit(prompt, params, target.salt)) as pieces:
+            async with aclosing(self._client.submit(prompt, params, target.salt, -target.priority)) as pieces:
                 while answer.open:
                     piece = await self._next(pieces, deadline, started, began)
                     if not began:

@@ -304,7 +304,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """One backend for one attempt. max_tokens: the limit to send upstream when it is not the client's own (clamped or supplied).
 
     most_tokens: the model's own maximum where it is known, for a language that demands a limit and a client that gave none. clamp: the
-    client allows a lower max_tokens than it asked for.
+    client allows a lower max_tokens than it asked for. priority: 1 goes before 0, which goes before -1, where a backend has a queue.
     """
 
     backend: str
@@ -312,6 +312,7 @@ class Target(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     most_tokens: int | None = None
     clamp: bool = False
+    priority: int = 0
     salt: str = ""  # the tenant, for prefix caches
 
 

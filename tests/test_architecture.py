@@ -45,7 +45,6 @@ WITHOUT_TEST = {
     "local_engine/errors.py": ("local_engine/test_wire.py", "declarations, sent over the wire and back"),
     "local_engine/model_runner.py": ("local_engine/test_engine.py", "tensors of one step, equal to those of transformers"),
     "local_engine/sequence.py": ("local_engine/test_scheduler.py", "the state of a sequence; decides nothing"),
-    "local_engine/tokenizer.py": ("local_engine/test_engine.py", "a thin layer over the tokenizers library"),
     "providers/dialects/__init__.py": ("providers/dialects/test_crossing.py", "the table of languages, and the step between two"),
     "providers/errors.py": ("providers/test_http.py", "declarations"),
     "providers/types.py": ("providers/dialects/test_openai_chat_encode.py", "declarations"),

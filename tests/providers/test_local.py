@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from local_engine.client import EngineClient
-from local_engine.wire import Params
+from local_engine.wire import Params, Piece
 from providers.chat_template import Defaults
 from providers.dialects import DIALECTS
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
@@ -278,6 +278,21 @@ async def test_choices_count_the_prompt_once(provider: LocalProvider) -> None:
     usage = found[-1].events[-1].usage  # type: ignore[union-attr]
     assert (usage.input, usage.output) == (single.input, 21)
     assert sum(isinstance(event, Finished) for frame in found for event in frame.events) == 3
+
+
+async def test_low_priority_waits_for_high(tmp_path: Path, provider: LocalProvider) -> None:
+    sent: list[tuple[str, int]] = []
+
+    class Listening(EngineClient):
+        async def submit(self, prompt: Any, params: Params, salt: str = "", priority: int = 0) -> Any:
+            sent.append((salt, priority))
+            yield Piece(1, "x", [5], 3, 1, "stop")
+
+    provider._client, engine = Listening("nowhere"), provider._client
+    for priority in (-1, 0, 1):
+        await frames(provider, request(), Target(backend="smol", model="tiny", salt="s", priority=priority))
+    await engine.close()
+    assert sent == [("s", 1), ("s", 0), ("s", -1)]  # the engine's lower number goes first
 
 
 async def test_a_tenant_s_salt_goes_with_every_request_so_that_prefixes_are_never_shared(provider: LocalProvider, socket: Path) -> None:
