@@ -245,8 +245,8 @@ class EngineClient:
         self._not_before = 0.0  # loop time
 
     async def submit(self, prompt: str | list[int], params: Params, salt: str = "", priority: int = 0) -> AsyncGenerator[Piece, None]:
-        """Pieces of one answer or of `params.n` choices, the last of each with a `reason`. Closing the iterator cancels the request. A lower
-        priority number goes first.
+        """Pieces of one answer or of `params.n` choices, the last of each with a `reason`. Closing the iterator cancels the request. A
+        lower priority number goes first.
 
         Raises EngineError: Unreachable before anything was sent, Lost when the engine ends, BadRequest for what is too long for one
         message, else what the engine refused it for.

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from local_engine.client import EngineClient
-from local_engine.wire import Params, Piece
+from local_engine.wire import Batch, FrameReader, Params, Piece, Submit, Welcome, decode_to_engine
+from local_engine.wire import frame as wire_frame
 from providers.chat_template import Defaults
 from providers.dialects import DIALECTS
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
@@ -280,19 +281,30 @@ async def test_choices_count_the_prompt_once(provider: LocalProvider) -> None:
     assert sum(isinstance(event, Finished) for frame in found for event in frame.events) == 3
 
 
-async def test_low_priority_waits_for_high(tmp_path: Path, provider: LocalProvider) -> None:
-    sent: list[tuple[str, int]] = []
+async def test_a_request_s_tenant_and_priority_reach_the_engine(tmp_path: Path, model_dir: Path) -> None:
+    sent, ended = list[Submit](), asyncio.Event()
 
-    class Listening(EngineClient):
-        async def submit(self, prompt: Any, params: Params, salt: str = "", priority: int = 0) -> Any:
-            sent.append((salt, priority))
-            yield Piece(1, "x", [5], 3, 1, "stop")
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        messages = FrameReader()
+        while data := await reader.read(65536):
+            for body in messages.feed(data):
+                message = decode_to_engine(body)
+                if isinstance(message, Submit):
+                    sent.append(message)
+                    writer.write(wire_frame(Batch([Piece(message.id, "x", [5], 3, 1, "stop")])))
+                else:
+                    writer.write(wire_frame(Welcome(state="ready", context_tokens=99)))
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
 
-    provider._client, engine = Listening("nowhere"), provider._client
-    for priority in (-1, 0, 1):
-        await frames(provider, request(), Target(backend="smol", model="tiny", salt="s", priority=priority))
-    await engine.close()
-    assert sent == [("s", 1), ("s", 0), ("s", -1)]  # the engine's lower number goes first
+    async with await asyncio.start_unix_server(engine, tmp_path / "e.sock"):
+        provider = LocalProvider(tmp_path / "e.sock", model_dir, "tiny")
+        for priority in (-1, 0, 1):
+            await frames(provider, request(), Target(backend="smol", model="tiny", salt=f"salt {priority}", priority=priority))
+        await provider.close()
+        await ended.wait()
+    assert [(one.salt, one.priority) for one in sent] == [("salt -1", 1), ("salt 0", 0), ("salt 1", -1)]  # its lower number goes first
 
 
 async def test_a_tenant_s_salt_goes_with_every_request_so_that_prefixes_are_never_shared(provider: LocalProvider, socket: Path) -> None:
