@@ -16,6 +16,7 @@ from local_engine.errors import ConfigError, EngineError
 from local_engine.wire import Params
 
 BAD_CONFIG = 78  # EX_CONFIG: starting again will not help
+MODES = {"latency": {}, "throughput": {"max_sequences": 64, "max_step_tokens": 1024}}  # what `generate` takes where options say nothing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +43,16 @@ def _generate(options: argparse.Namespace) -> int:
     from local_engine.offline import Offline
 
     params = Params(temperature=options.temperature, max_tokens=options.max_tokens, seed=options.seed)
-    for completion in Offline(_config(options)).generate(options.prompt, params):
-        print(completion.text)  # noqa: T201
+    offline = Offline(_config(options, **MODES[options.mode]))
+    files = [Path(one) for one in options.prompt if one.endswith(".jsonl")]
+    if files:
+        from local_engine.prompt_file import complete_file
+
+        for source in files:
+            complete_file(offline, source, Path(options.output) if options.output else source.with_suffix(".answers.jsonl"), params)
+        return 0
+    for completion in offline.generate(options.prompt, params):
+        print(completion.error or completion.text)  # noqa: T201
     return 0
 
 
@@ -74,9 +83,9 @@ def _quality(options: argparse.Namespace) -> int:
     return run(options)
 
 
-def _config(options: argparse.Namespace) -> EngineConfig:
+def _config(options: argparse.Namespace, **defaults: int) -> EngineConfig:
     fields = {name: value for name, value in vars(options).items() if name in EngineConfig.__struct_fields__ and value is not None}
-    return EngineConfig(**fields)
+    return EngineConfig(**(defaults | fields))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     generate = commands.add_parser("generate", help="continue prompts, without a server")
-    generate.add_argument("prompt", nargs="+")
+    generate.add_argument("prompt", nargs="+", help="texts; or a FILE.jsonl of prompts, which is answered into FILE.answers.jsonl")
+    generate.add_argument("--output", help="another file for the answers; what it has already is not computed again")
+    generate.add_argument("--mode", choices=sorted(MODES), default="throughput", help="many together, or each one fast")
     generate.add_argument("--temperature", type=float, default=0.0)
     generate.add_argument("--max-tokens", type=int, default=64)
     generate.add_argument("--seed", type=int)

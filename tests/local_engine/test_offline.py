@@ -25,6 +25,16 @@ def test_many_prompts_each_as_if_alone(tiny: Path) -> None:
     assert not offline.engine.busy
 
 
+def test_one_that_cannot_run_is_refused_and_the_others_go_on(tiny: Path) -> None:
+    offline = Offline(EngineConfig(model_dir=str(tiny), threads=1, max_sequences=1, max_waiting=1))
+    found = {
+        one.prompt: one for one in offline.generate(["fox", "", [5] * 600, [7, 8]], Params(temperature=0, max_tokens=3, ignore_eos=True))
+    }
+    assert [found[index].reason for index in range(4)] == ["length", "refused", "refused", "length"]
+    assert "600 tokens" in (found[2].error or "")
+    assert (found[3].prompt_tokens, len(found[3].ids)) == (2, 3)
+
+
 def test_the_command_prints_the_continuation(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "--model-dir", str(tiny), "--max-tokens", "5", "--threads", "1", "the quick"]) == 0
     assert capsys.readouterr().out.strip()
