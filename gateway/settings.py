@@ -138,6 +138,8 @@ class LocalEngine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0  # 0: cores - 1, at least 1
     max_sequences: Annotated[int, Meta(ge=1, le=4096)] = 16
     max_waiting: Count = 256
+    max_step_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 256
+    kv_bytes: Bytes = 1024 * 1024 * 1024
     precision: str = "f32"
     silent_s: Seconds = 60.0  # an engine whose step loop has not turned for this long is killed and restarted
     fetch: bool = True  # download a known model that is not there yet, while the gateway serves

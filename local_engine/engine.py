@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from local_engine.config import EngineConfig
-from local_engine.errors import BadRequest, ContextExceeded, Unavailable
+from local_engine.errors import BadRequest, ConfigError, ContextExceeded, Unavailable
 from local_engine.kv_cache import KvPool
 from local_engine.loader import Model
 from local_engine.model_runner import ModelRunner, block_bytes
@@ -48,6 +48,8 @@ class Engine:
         self.vocab = model.shape.vocab
         llama = Llama(model.shape, model.weights)
         size = block_bytes(model.shape, llama.embedding.element_size())
+        if config.kv_bytes < size:
+            raise ConfigError(f"kv_bytes {config.kv_bytes} holds no block of this model: {size} bytes at least", param="kv_bytes")
         self.pool = KvPool(config.kv_bytes // size, size)
         self.context_tokens = min(model.shape.context_tokens, self.pool.capacity_tokens)
         self.scheduler = Scheduler(self.pool, config.max_sequences, config.max_step_tokens)

@@ -12,7 +12,7 @@ import torch
 
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine, limit_tokens
-from local_engine.errors import BadRequest, ContextExceeded, Unavailable
+from local_engine.errors import BadRequest, ConfigError, ContextExceeded, Unavailable
 from local_engine.layers.attention import ROWS_THREADS
 from local_engine.loader import load
 from local_engine.tokenizer import Tokenizer
@@ -202,6 +202,11 @@ def test_ids_outside_the_vocabulary_and_empty_prompts_are_refused(tiny: Path) ->
         with pytest.raises(BadRequest):
             engine.add(1, prompt, greedy())
     assert not engine.busy
+
+
+def test_memory_for_less_than_a_block_is_refused(tiny: Path) -> None:
+    with pytest.raises(ConfigError, match=r"kv_bytes 1024 holds no block.* 8192 bytes"):
+        make_engine(tiny, kv_bytes=1024)
 
 
 def test_a_full_queue_refuses_with_a_time(tiny: Path, given: list[list[int]]) -> None:
