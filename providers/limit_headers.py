@@ -31,6 +31,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     input: Left | None = None
     output: Left | None = None
 
+    @property
+    def reset_s(self) -> float | None:
+        """Seconds until those of which nothing is left are whole again; None where something is left of each."""
+        return max(
+            (left[1] for left in (self.requests, self.tokens, self.input, self.output) if left is not None and left[0] < 1.0), default=None
+        )
+
 
 _PERIODS = {"": 0.0, "-10-second": 10.0, "-second": 1.0, "-minute": 60.0, "-hour": 3600.0, "-day": 86_400.0, "-month": 2_592_000.0}
 _PERIODS |= {f"-per{name}": seconds for name, seconds in _PERIODS.items() if name}

@@ -128,9 +128,7 @@ class RemoteProvider:
             body = await answer.read()
         except ProviderError:
             body = b""  # the status was read and says enough
-        error = self._language.http_error(status, answer.headers, body)
-        error.limits = told(answer.headers.raw)
-        return error
+        return self._language.http_error(status, answer.headers, body)
 
     async def check(self) -> str | None:
         """As Provider.check: asks for the list of models."""

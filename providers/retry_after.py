@@ -16,18 +16,13 @@ MAX_RETRY_AFTER_S = 3600.0
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _WORDS = re.compile(r"(?:retry|try again) (?:in|after) (\d+(?:\.\d+)?) ?(ms|milliseconds?|s|seconds?|m|minutes?)?\b", re.IGNORECASE)
-_RESETS = (  # (what is left, when it is full again): read where nothing is left
-    ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
-    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
-    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
-    ("x-ratelimit-remaining", "x-ratelimit-reset"),
-    ("ratelimit-remaining", "ratelimit-reset"),
-)
 
 
-def retry_after_s(status: int, headers: Mapping[str, str], message: str = "", stated_s: float | None = None) -> float | None:
-    """Seconds, 0 … MAX_RETRY_AFTER_S; None where nothing is said. `stated_s`: what the body said in a field of its own."""
+def retry_after_s(
+    status: int, headers: Mapping[str, str], message: str = "", stated_s: float | None = None, reset_s: float | None = None
+) -> float | None:
+    """Seconds, 0 … MAX_RETRY_AFTER_S; None where nothing is said. stated_s: what the body said in a field of its own. reset_s: when its
+    rate limits are whole again, of which nothing is left (limit_headers.py)."""
     if status < 400:
         return None
     now = time.time()
@@ -40,11 +35,8 @@ def retry_after_s(status: int, headers: Mapping[str, str], message: str = "", st
         return max(found)  # some send whole seconds beside 0 milliseconds
     if stated_s is not None:
         return _bounded(stated_s)
-    if status == 429:
-        resets = [wait_s(headers.get(reset), now) for left, reset in _RESETS if headers.get(left) == "0"]
-        known = [seconds for seconds in resets if seconds is not None]
-        if known:
-            return max(known)
+    if status == 429 and reset_s is not None:
+        return _bounded(reset_s)
     match = _WORDS.search(message)
     if match is None:
         return None

@@ -16,7 +16,7 @@ Load = tuple[int, int]
 class EngineLoad:
     """Of one backend. problem: why nothing is known, or nothing new; empty while it is read."""
 
-    __slots__ = ("_others", "_until", "at", "figures", "problem")
+    __slots__ = ("_others", "_until", "at", "crowded", "figures", "problem")
 
     def __init__(self) -> None:
         self.figures: Figures | None = None
@@ -24,11 +24,13 @@ class EngineLoad:
         self.problem = "not read yet"
         self._until = float("-inf")
         self._others: Load = (0, 0)
+        self.crowded = False  # by the last figures, however old: no room in its KV cache, and some wait for it
 
     def said(self, now: float, until: float, figures: Figures, mine: Load) -> None:
         """A reading, good until a time. mine: of this worker's own load the most that may be in it."""
         self.figures, self.at, self._until, self.problem = figures, now, until, ""
         in_flight = (figures.waiting or 0) + (figures.running or 0)
+        self.crowded = (figures.kv_share or 0.0) >= KV_FULL and bool(figures.waiting)
         self._others = (max(0, (figures.prefill_tokens or 0) - mine[0]), max(0, in_flight - mine[1]))
 
     def failed(self, problem: str) -> None:
@@ -42,6 +44,5 @@ class EngineLoad:
         return self.figures if now < self._until else None
 
     def full(self, now: float) -> bool:
-        """Whether it has no room in its KV cache and some wait for it."""
-        figures = self.fresh(now)
-        return figures is not None and (figures.kv_share or 0.0) >= KV_FULL and bool(figures.waiting)
+        """Whether it takes no more at once."""
+        return self.crowded and now < self._until

@@ -141,7 +141,7 @@ class BackendState:
             len(self.waiting) >= STALLED
             or self.headroom.limited
             or self.backend.parallel is not None
-            or self.engine.figures is not None
+            or self.engine.crowded
             or health.ejections > 0
             or health.wait_until > 0.0
             or health.cool_until > 0.0

@@ -16,6 +16,7 @@ from providers.dialects.base import UNREADABLE
 from providers.dialects.classify import MAX_MESSAGE, Stated, classify
 from providers.dialects.rawjson import encode_json
 from providers.errors import BadAnswer, ProviderError
+from providers.limit_headers import told
 from providers.retry_after import retry_after_s
 
 # the status that a type stands for, where an error comes inside a 200
@@ -34,8 +35,10 @@ def http_error(status: int, headers: Mapping[str, str], body: bytes) -> Provider
         said = Stated(message="" if body.lstrip()[:1] == b"<" else body[:MAX_MESSAGE].decode("utf-8", "replace"))
     error = classify(status, said)
     error.answered = True
+    error.limits = told((name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in headers.items())
     if error.retryable:
-        error.retry_after_s = retry_after_s(status, headers, said.message, said.retry_s)
+        reset_s = None if error.limits is None else error.limits.reset_s
+        error.retry_after_s = retry_after_s(status, headers, said.message, said.retry_s, reset_s)
     return error
 
 

@@ -247,8 +247,8 @@ class Traffic:
 
 
 def test_a_brown_out_shifts_traffic_and_its_end_brings_it_back(gateway: Gateway, cheap: FakeUpstream, dear: FakeUpstream) -> None:
-    """Two seconds after its onset the slow one gets hardly any interactive request, and twenty answers' time later where a machine is ten
-    times as slow passes. On a virtual clock: tests/routing/test_router.py."""
+    """Two seconds after its onset, and twenty answers' time for a machine ten times as slow, hardly any interactive request goes to the
+    slow one any more. On a virtual clock: tests/routing/test_router.py."""
     usual = sse_reply(chat_chunks(["tok "] * 3, usage=(9, 3)))
     slow = sse_reply(chat_chunks(["tok "] * 3, usage=(9, 3)), first_s=4.0)
     cheap.play(usual)

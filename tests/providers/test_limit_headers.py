@@ -42,6 +42,11 @@ def test_the_forms_of_a_reset(reset: str, seconds: float) -> None:
     assert read(x_ratelimit_remaining_tokens="5", x_ratelimit_reset_tokens=reset) == Limits(tokens=(5.0, pytest.approx(seconds)))
 
 
+def test_the_reset_of_what_is_spent() -> None:
+    assert Limits(requests=(14.0, 480.0), tokens=(0.0, 11.5), output=(0.0, 4.0)).reset_s == 11.5
+    assert Limits(requests=(14.0, 480.0)).reset_s is None
+
+
 def test_instants_as_a_reset() -> None:
     said = read(x_ratelimit_remaining="0", x_ratelimit_reset=str(int((time.time() + 30) * 1000)))  # OpenRouter: Unix milliseconds
     assert said is not None and said.requests is not None

@@ -54,16 +54,12 @@ def test_milliseconds_have_their_header_and_the_longer_word_counts():
     assert retry_after_s(429, {"retry-after": "1", "retry-after-ms": "0"}) == 1
 
 
-def test_reset_headers_count_where_nothing_is_left():
-    headers = {
-        "x-ratelimit-remaining-requests": "14",
-        "x-ratelimit-reset-requests": "8m",
-        "x-ratelimit-remaining-tokens": "0",
-        "x-ratelimit-reset-tokens": "11.486s",
-    }
-    assert retry_after_s(429, headers) == pytest.approx(11.486)
-    assert retry_after_s(503, headers) is None
-    assert retry_after_s(429, {**headers, "retry-after": "2"}) == 2
+def test_a_spent_limit_s_reset_counts_where_no_wait_is_named():
+    assert retry_after_s(429, {}, reset_s=11.486) == pytest.approx(11.486)
+    assert retry_after_s(429, {}, reset_s=1e9) == MAX_RETRY_AFTER_S
+    assert retry_after_s(503, {}, reset_s=11.486) is None
+    assert retry_after_s(429, {"retry-after": "2"}, reset_s=11.486) == 2
+    assert retry_after_s(429, {}, "Please try again in 20.5s.", reset_s=3.0) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -150,12 +150,19 @@ async def test_times_then_recovers() -> None:
 
 
 async def test_latencies_are_kept() -> None:
-    provider = ScriptedProvider(parse("ttft_s = 0.1\ntpot_s = 0.05\ntokens = 3"))
-    began, times = time.monotonic(), []
-    async for frame in provider.call(ask(), TARGET, QUICK):
-        if isinstance(frame.events[0], TextDelta):
-            times.append(time.monotonic() - began)
-    assert times == pytest.approx([0.1, 0.15, 0.2], abs=0.04)
+    """Never early; and to the point, once the machine is not busy with something else."""
+    end = time.monotonic() + 60.0
+    late_s = 1.0
+    while late_s > 0.04 and time.monotonic() < end:
+        provider = ScriptedProvider(parse("ttft_s = 0.1\ntpot_s = 0.05\ntokens = 3"))
+        began, times = time.monotonic(), []
+        async for frame in provider.call(ask(), TARGET, QUICK):
+            if isinstance(frame.events[0], TextDelta):
+                times.append(time.monotonic() - began)
+        over = [took - due for took, due in zip(times, (0.1, 0.15, 0.2), strict=True)]
+        assert min(over) > -0.01
+        late_s = max(over)
+    assert late_s <= 0.04
 
 
 @pytest.mark.parametrize(("script", "sent"), [("hang_after = 0", 0), ("hang_after = 2", 2), ("ttft_s = 9", 0)])

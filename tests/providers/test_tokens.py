@@ -149,7 +149,7 @@ async def test_a_count_for_later_is_told_on_the_loop():
     assert tokens.count_later(request, "m", told.append)
     await until(lambda: bool(told), "the count")
     assert told == [count_input_now(request)]
-    assert not tokens._later
+    await until(lambda: not tokens._later, "its task is let go")
 
 
 async def test_a_count_for_later_does_not_queue():
