@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.catalog import Backend, Price
+from gateway.catalog import Backend, Price, Tier
 from gateway.labels import text_of
 from gateway.routing import hedging
 from gateway.routing.affinity import ASKED_FOR, cached_tokens
@@ -37,13 +37,15 @@ class Knobs(Struct, frozen=True, gc=False):
     explore_share: float = 0.03
 
 
-def rates_of(price: Price, input_tokens: int) -> Rates:
-    """The rates that a prompt of this size pays: a long-context tier applies to the whole request."""
-    rate_in, rate_out, cached = price.input, price.output, price.cache_read
+def rates_of(price: Price, input_tokens: int, kept: bool = False) -> Rates:
+    """The rates that a prompt of this size pays: a long-context tier applies to the whole request. kept: it is marked to be kept in the
+    vendor's prompt cache, so that what is new of it is written there, which costs more."""
+    rates: Price | Tier = price
     for tier in price.tiers:
         if input_tokens > tier.above:
-            rate_in, rate_out, cached = tier.input, tier.output, tier.cache_read
-    return rate_in, rate_out, rate_in if cached is None else cached, price.per_request
+            rates = tier
+    new = rates.cache_write_5m if kept and rates.cache_write_5m is not None else rates.input
+    return new, rates.output, rates.input if rates.cache_read is None else rates.cache_read, price.per_request
 
 
 def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, output_tokens: int, odds_ppm: int = 0) -> int:
@@ -71,8 +73,9 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
         elif not reason:
             reason = yielding(features, state, now)
     rates = state.rates
-    if rates is None and backend.price is not None:
-        rates = rates_of(backend.price, prompt)
+    kept = features.marked and backend.dialect in ASKED_FOR
+    if backend.price is not None and (rates is None or kept):
+        rates = rates_of(backend.price, prompt, kept)
     first, pace = state.predictor.ttft, state.predictor.tpot
     in_flight = state.in_flight
     cached, held, hit_ppm, ahead = 0, 0, 0, 0

@@ -120,6 +120,16 @@ def test_a_vendor_that_keeps_only_what_is_marked(state: Make) -> None:
         assert decision.candidates[0].held == held
 
 
+def test_what_is_marked_costs_more_where_it_is_new(state: Make) -> None:
+    """m-claude: new 3.00, written for five minutes 3.75, read 0.30, out 15.00: 2,724 x 3.75 + 3,276 x 0.30 + 100 x 15.00 = 12,697.8."""
+    claude = Price(id="m-claude", input=3 * 10**9, output=15 * 10**9, cache_read=3 * 10**8, cache_write_5m=375 * 10**7)
+    marking = state("m", price=claude, dialect="anthropic_messages")
+    assert costs([marking], turn(SECOND_TURN, 6000, marked=True), 0.0)[1] == [24_000_000]
+    assert costs([marking], turn(SECOND_TURN, 6000), 0.0)[1] == [19_500_000]
+    marking.prompts.answered(FIRST_TURN, 100.0)
+    assert costs([marking], turn(SECOND_TURN, 6000, marked=True), 101.0)[1] == [12_697_800]
+
+
 def test_without_a_price_for_it_a_cache_is_worth_nothing(state: Make) -> None:
     flat = state("flat", price=Price(id="flat", input=10**9, output=10**9))
     flat.prompts.answered(FIRST_TURN, 100.0)
