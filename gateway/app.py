@@ -110,6 +110,7 @@ class Application:
     async def reload(self, settings: Settings) -> None:
         """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
         catalog = build_catalog(settings, self.parts.snapshot.prices)
+        await asyncio.to_thread(self.parts.router.judges.load, catalog.routes)
         old, fresh = self.parts.providers, make_providers(settings, self.upstream)
         kept = {one.name: one for one in self.parts.settings.backends}
         for one in settings.backends:  # an unchanged backend keeps its connection to a local engine
@@ -180,6 +181,8 @@ async def build(settings: Settings, worker_id: str) -> Application:
     state_dir = Path(settings.storage.state_dir)
     engine = make_engine(settings.storage, power=settings.money.fsync == "power")
     catalog = build_catalog(settings, {})
+    router = Router(settings.routing, settings.server.workers)
+    router.judges.load(catalog.routes)
     upstream = Upstream(settings.upstream)
     providers = make_providers(settings, upstream)
     keyring = Keyring(load_secrets(settings), engine)
@@ -195,7 +198,6 @@ async def build(settings: Settings, worker_id: str) -> Application:
         on_prices=lambda prices: reprice(parts, prices),
     )
     telemetry = Telemetry(state_dir / "metrics", worker_id)
-    router = Router(settings.routing, settings.server.workers)
     store = open_store(settings.cache, settings.storage.redis_url)
     flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)

@@ -56,6 +56,9 @@ class Attempts:
 
     async def run(self, x: Exchange) -> AsyncGenerator[Frame, None]:
         """Frames of the first attempt that answers. Raises GatewayError before the first frame; a Failed event comes after it."""
+        rule = x.route.quality
+        if rule is not None:
+            x.features = replace(x.features, quality=await self.router.judges.of(x.route, rule, x.request))
         plan = self._choose(x)
         position = 0
         refusal: Refusal | None = None

@@ -79,6 +79,16 @@ class Backend(Struct, frozen=True, kw_only=True):
     idle_s: float = 60.0
 
 
+class QualityRule(Struct, frozen=True, kw_only=True):
+    """Which backends of a route are weak, and when they will do. most_gain: by so much likelier, in millionths, may a strong model be
+    right; strong_share: this share of prompts goes to strong ones instead. model: a file, "" = the one that ships."""
+
+    weak: tuple[str, ...]
+    most_gain: int = 0
+    strong_share: float | None = None
+    model: str = ""
+
+
 class Route(Struct, frozen=True, kw_only=True):
     """What a client names as `model`: a policy over backends."""
 
@@ -92,6 +102,7 @@ class Route(Struct, frozen=True, kw_only=True):
     max_attempts: int = 3  # over all backends
     free_when_spent: bool = True  # a backend of price 0 may be asked when a budget has nothing left
     labels: Mapping[str, str] = {}  # a backend must carry each of them
+    quality: QualityRule | None = None
 
 
 class Catalog(Struct, frozen=True, kw_only=True):

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from gateway.catalog import Backend, Catalog, Price, Route
+from gateway.catalog import Backend, Catalog, Price, QualityRule, Route
 from gateway.money.owned import HOURLY
 from gateway.money.pricing import NANO, nanousd, parse_price
-from gateway.settings import BackendSettings, RouteSettings, Settings, TraitSettings
+from gateway.settings import BackendSettings, QualitySettings, RouteSettings, Settings, TraitSettings
 from providers.dialects import Quirks
 from providers.models import Family, family_of, fitted
 from providers.vendors import VENDORS, Vendor, located
@@ -127,6 +127,11 @@ def _marginal(price: Price | None, price_id: str) -> Price:
     return Price(id=price_id, input=0, output=0) if price is None else replace(price, id=price_id)
 
 
+def _quality(one: QualitySettings) -> QualityRule:
+    most_gain = 0 if one.floor is None else round((1.0 - one.floor) * 1_000_000)
+    return QualityRule(weak=one.weak, most_gain=most_gain, strong_share=one.strong_share, model=one.model)
+
+
 def _route(one: RouteSettings, ttl_s: int) -> Route:
     return Route(
         name=one.name,
@@ -139,4 +144,5 @@ def _route(one: RouteSettings, ttl_s: int) -> Route:
         max_attempts=one.max_attempts,
         free_when_spent=one.free_when_spent,
         labels=one.labels,
+        quality=None if one.quality is None else _quality(one.quality),
     )

@@ -228,6 +228,15 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     script: str = ""  # vendor "scripted" only: the script's text or file:PATH
 
 
+class QualitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Backends in `weak` get only the prompts that they are predicted to do well. Exactly one of floor and strong_share."""
+
+    weak: tuple[str, ...]
+    floor: Share | None = None
+    strong_share: Share | None = None
+    model: str = ""  # a file of `tollway quality train`; empty: the one that ships
+
+
 class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     backends: tuple[str, ...]
@@ -239,6 +248,7 @@ class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_attempts: Annotated[int, Meta(ge=1, le=20)] = 3
     free_when_spent: bool = True  # a backend of price 0 may be asked when the budget has nothing left
     labels: Labels = {}
+    quality: QualitySettings | None = None
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -331,6 +341,20 @@ def _check(settings: Settings) -> None:
         for name in route.backends:
             if name not in names:
                 _refuse(f"routes.{route.name}.backends", f'"{name}" is not a backend.{nearest(name, names)}')
+        if route.quality is not None:
+            _check_quality(f"routes.{route.name}.quality", route.quality, route.backends)
+
+
+def _check_quality(key: str, quality: QualitySettings, backends: tuple[str, ...]) -> None:
+    if not quality.weak:
+        _refuse(f"{key}.weak", "name at least one backend.")
+    for name in quality.weak:
+        if name not in backends:
+            _refuse(f"{key}.weak", f'"{name}" is not a backend of this route.{nearest(name, backends)}')
+    if set(quality.weak) == set(backends):
+        _refuse(f"{key}.weak", "leave at least one backend of the route for prompts that need a strong one.")
+    if (quality.floor is None) == (quality.strong_share is None):
+        _refuse(key, "set either floor or strong_share.")
 
 
 def _check_alerts(alerts: AlertSettings) -> None:

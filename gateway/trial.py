@@ -57,6 +57,8 @@ def tell(asked: Asked, catalog: Catalog, router: Router, now: float) -> Told:
     made = choice.decision
     record = msgspec.structs.asdict(made)
     record["candidates"] = [msgspec.structs.asdict(candidate) for candidate in made.candidates]
+    if made.quality is not None:
+        record["quality"] = msgspec.structs.asdict(made.quality)
     return Told(
         plan=tuple(backend.name for backend in choice.plan),
         refusal=None if choice.refusal is None else choice.refusal.message,
@@ -88,4 +90,5 @@ def _features(asked: Asked, route: Route, router: Router) -> Features:
         ttft_ms=route.ttft_ms if asked.ttft_ms is None else asked.ttft_ms,
         tpot_ms=route.tpot_ms if asked.tpot_ms is None else asked.tpot_ms,
         deadline_ms=route.deadline_ms if asked.deadline_ms is None else asked.deadline_ms,
+        quality=None if route.quality is None else router.judges.now(route, route.quality, request),
     )

@@ -16,7 +16,7 @@ import pytest
 from msgspec import NODEFAULT, Struct
 
 from gateway import cli, errors
-from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, TraitSettings, load
+from gateway.settings import BackendSettings, PriceSettings, QualitySettings, RouteSettings, Settings, TraitSettings, load
 from gateway.telemetry import METRICS
 from providers.errors import ProviderError
 from providers.vendors import VENDORS
@@ -61,7 +61,7 @@ def shown(field: msgspec.structs.FieldInfo) -> str:
 
 def tables() -> dict[str, type[Struct]]:
     """Heading in docs/configuration.md -> the struct behind it."""
-    found: dict[str, type[Struct]] = {"backends.price": PriceSettings, "backends.traits": TraitSettings}
+    found: dict[str, type[Struct]] = {"backends.price": PriceSettings, "backends.traits": TraitSettings, "routes.quality": QualitySettings}
     for field in msgspec.structs.fields(Settings):
         if isinstance(field.type, type) and issubclass(field.type, Struct):
             found[f"[{field.name}]"] = field.type

@@ -228,3 +228,40 @@ def test_where_alerts_go(tmp_path: Path, alerts: str, says: str) -> None:
     assert says in refusal(tmp_path, f"{HOSTED}\n[alerts]\n{alerts}\n")
     fine = 'webhook_url = "env:HOOK"\nwebhook_secret = "file:/run/secrets/hook"\n'
     assert load(written(tmp_path, f"{HOSTED}\n[alerts]\n{fine}"), {}).alerts.webhook_url == "env:HOOK"
+
+
+QUALITY = """
+[[backends]]
+name = "small"
+vendor = "scripted"
+model = "m"
+[[backends]]
+name = "large"
+vendor = "scripted"
+model = "m"
+[[routes]]
+name = "assistant"
+backends = ["small", "large"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("quality", "says"),
+    [
+        ("floor = 0.9", "routes.assistant.quality.weak: is required"),
+        ("weak = []\nfloor = 0.9", "routes.assistant.quality.weak: name at least one backend"),
+        ('weak = ["smal"]\nfloor = 0.9', '"smal" is not a backend of this route. Did you mean "small"?'),
+        ('weak = ["small", "large"]\nfloor = 0.9', "leave at least one backend of the route"),
+        ('weak = ["small"]', "routes.assistant.quality: set either floor or strong_share"),
+        ('weak = ["small"]\nfloor = 0.9\nstrong_share = 0.1', "routes.assistant.quality: set either floor or strong_share"),
+        ('weak = ["small"]\nfloor = 1.1', "routes.assistant.quality.floor"),
+        ('weak = ["small"]\nflor = 0.9', 'routes.assistant.quality.flor: unknown setting. Did you mean "floor"?'),
+    ],
+)
+def test_when_a_weak_backend_will_do(tmp_path: Path, quality: str, says: str) -> None:
+    assert says in refusal(tmp_path, f"{QUALITY}[routes.quality]\n{quality}\n")
+    path = written(tmp_path, f'{QUALITY}[routes.quality]\nweak = ["small"]\nstrong_share = 0.25\n')
+    rule = load(path, {}).routes[0].quality
+    assert rule is not None and (rule.weak, rule.floor, rule.strong_share, rule.model) == (("small",), None, 0.25, "")
+    changed = load(path, {"TOLLWAY_ROUTES__ASSISTANT__QUALITY__STRONG_SHARE": "0.5"}).routes[0].quality
+    assert changed is not None and changed.strong_share == 0.5

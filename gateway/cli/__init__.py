@@ -41,6 +41,7 @@ app.command("gateway.cli.ledger:app", name="ledger", help="The ledger: check it,
 app.command("gateway.cli.processes:app", name="processes", help="Gateway processes and the budget money they hold.")
 app.command("gateway.cli.explain:explain", help="Why a request went to the backend it went to.")
 app.command("gateway.cli.route:route", help="Where a request would go and why, without calling anybody.")
+app.command("gateway.cli.quality:app", name="quality", help="Models that say where a weak backend will do: train and judge them.")
 app.command("gateway.cli.vendors:vendors", help="Whom Tollway speaks to, and what each can carry.")
 app.command("gateway.cli.models:app", name="models", help="Models on this machine, for backends of the vendor `local`.")
 

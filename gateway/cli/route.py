@@ -68,7 +68,12 @@ def route(
 
     async def work(engine: AsyncEngine, settings: Settings) -> Told:
         catalog = await prices.catalog(engine, settings)
-        return tell(asked, catalog, Router(settings.routing, settings.server.workers), time.monotonic())
+        router = Router(settings.routing, settings.server.workers)
+        try:
+            router.judges.load({name: one for name, one in catalog.routes.items() if name == route})
+        except ValueError as error:
+            fail(str(error))
+        return tell(asked, catalog, router, time.monotonic())
 
     given = {"route": route, "prompt": prompt, "max_tokens": max_tokens, **asdict(goals)}
     try:

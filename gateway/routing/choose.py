@@ -14,9 +14,9 @@ from gateway.catalog import Backend, Price, Tier
 from gateway.labels import text_of
 from gateway.routing import hedging
 from gateway.routing.affinity import ASKED_FOR, cached_tokens
-from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision, timed_tokens
+from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision, Quality, timed_tokens
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
-from gateway.routing.filters import SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
+from gateway.routing.filters import QUALITY, SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
 from gateway.routing.predict import e2e95_us, predicted95_us
 from gateway.routing.state import BackendState, Rates
 
@@ -160,8 +160,18 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
     )
     if features.labels:
         decision.labels = text_of(features.labels)[:LABELS_MOST]
+    if features.quality is not None:
+        decision.quality = features.quality
+        _set_weak_aside(decision, features.quality)
     decision.order, decision.explored, decision.propensity = rank(decision)
     return tuple([states[i].backend for i in decision.order]), decision
+
+
+def _set_weak_aside(decision: Decision, quality: Quality) -> None:
+    if quality.needs_strong:
+        for candidate in decision.candidates:
+            if not candidate.reason and candidate.backend in quality.weak:
+                candidate.reason = QUALITY
 
 
 def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
@@ -174,10 +184,13 @@ def rank(decision: Decision) -> tuple[tuple[int, ...], bool, float]:
     order = sorted(eligible, key=keys.__getitem__)
     if decision.priority < 0 and keys[order[0]][0] > 0:
         return (), False, 1.0  # whoever would be late anyway is not to delay others
-    if len(eligible) == 1:
-        return tuple(order), False, 1.0
-    order, explored, propensity = _first(decision, order, keys)
-    return tuple(_failover(decision, order, keys)), explored, propensity
+    explored, propensity = False, 1.0
+    if len(eligible) > 1:
+        order, explored, propensity = _first(decision, order, keys)
+        order = _failover(decision, order, keys)
+    if decision.quality is not None:  # a weak backend is better than an error
+        order += [i for i, c in enumerate(candidates) if c.reason == QUALITY]
+    return tuple(order), explored, propensity
 
 
 def _failover(decision: Decision, order: list[int], keys: dict[int, Key]) -> list[int]:
@@ -287,6 +300,9 @@ def differences(decision: Decision) -> list[str]:
     for c in d.candidates:
         if c.reason in STATIC:
             continue
+        weak = d.quality is not None and d.quality.needs_strong and c.backend in d.quality.weak
+        if not c.reason if weak else c.reason == QUALITY:
+            found.append(f"{c.backend} reason: recorded {c.reason!r}, by quality {QUALITY if weak else ''!r}")
         tokens = timed_tokens(d.input_tokens, c)
         ttft = predicted95_us(c.ttft, tokens, c.in_flight)
         tpot = predicted95_us(c.tpot, tokens, c.in_flight)

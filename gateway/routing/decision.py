@@ -56,6 +56,24 @@ HEDGE_RESULTS = {
 }
 
 
+class Quality(Struct, array_like=True, frozen=True, gc=False):
+    """What the quality model said of the prompt, in millionths. gain: by how much likelier the strong model is right, negative where it
+    is not; weak_odds: of a right answer from the weak one; unseen: share of words that the model never saw. Backends in `weak` are set
+    aside where the gain is above `limit`, or more is unseen than `unseen_most`."""
+
+    model: str
+    gain: int
+    weak_odds: int
+    unseen: int
+    limit: int
+    unseen_most: int
+    weak: tuple[str, ...]
+
+    @property
+    def needs_strong(self) -> bool:
+        return self.gain > self.limit or self.unseen > self.unseen_most
+
+
 class Hedge(Struct, array_like=True, gc=False):
     """What became of a request that was late: whether a second backend was asked beside the first, and who answered first."""
 
@@ -94,6 +112,7 @@ class Decision(Struct, array_like=True, gc=False):
     propensity: float = 1.0
     hedge: Hedge | None = None  # added while its attempts run
     labels: str = ""  # that a backend must carry, name=value,…; cut at LABELS_MOST
+    quality: Quality | None = None  # None: the route does not ask
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -130,6 +149,8 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
     ]
     if d.labels:
         lines.append(f"labels asked for: {d.labels}")
+    if d.quality is not None:
+        lines.append(_quality(d.quality))
     rank = {index: place for place, index in enumerate(d.order, 1)}
     for index in (*d.order, *(i for i in range(len(d.candidates)) if i not in rank)):
         lines.append(_line(d.candidates[index], d.input_tokens, rank.get(index)))
@@ -148,6 +169,16 @@ def _hedge(h: Hedge, second: str) -> str:
     told = HEDGE_RESULTS.get(h.result, h.result).format(backend=second, ttft95_ms=h.ttft95_us / 1000)
     winner = "" if h.result != SENT else ("; neither answered", "; the first answered first", f"; {second} answered first")[h.won]
     return f"late after {h.after_us / 1000:.1f} ms, noticed after {h.waited_us / 1000:.1f} ms: {told}{winner}"
+
+
+def _quality(q: Quality) -> str:
+    if q.unseen > q.unseen_most:
+        why = f"{q.unseen / 10_000:.1f} % of the prompt is unlike what was learnt from (more than {q.unseen_most / 10_000:.1f} %)"
+    else:
+        above = "above" if q.needs_strong else "not above"
+        why = f"a strong model gains {q.gain / 10_000:.2f} points over {q.weak_odds / 10_000:.2f} %, {above} {q.limit / 10_000:.2f}"
+    verdict = f"set aside {', '.join(q.weak)}" if q.needs_strong else f"{', '.join(q.weak)} will do"
+    return f"quality: {why}: {verdict} (model {q.model})"
 
 
 def _line(c: Candidate, input_tokens: int, place: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gateway.labels import Labels
+from gateway.routing.decision import Quality
 
 RELAXED_DEADLINE_MS = 30_000.0  # without token objectives, a deadline this far away leaves room to explore
 
@@ -40,3 +41,4 @@ class Features(Struct, frozen=True, kw_only=True):
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     deadline_ms: float | None = None
+    quality: Quality | None = None  # where the route has weak backends: whether this prompt needs another

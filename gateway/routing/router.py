@@ -17,6 +17,7 @@ from gateway.routing.decision import SENT, Decision, Hedge
 from gateway.routing.features import Features
 from gateway.routing.filters import exhausted, refusal, unready
 from gateway.routing.hedging import HedgeBudget, late_after_us
+from gateway.routing.judges import Judges
 from gateway.routing.outputs import Outputs
 from gateway.routing.predict import predicted95_us
 from gateway.routing.retry import RetryBudget
@@ -60,7 +61,8 @@ class BackendView(Struct, frozen=True, kw_only=True):
 
 
 class Router:
-    """One per worker. `retries` and `hedges` are its budgets for attempts beyond a request's first; `outputs` foretells lengths."""
+    """One per worker. `retries` and `hedges` are its budgets for attempts beyond a request's first; `outputs` foretells lengths,
+    `judges` whether a weak model will do."""
 
     def __init__(self, settings: Routing | None = None, workers: int = 1) -> None:
         self._settings = settings or Routing()
@@ -70,6 +72,7 @@ class Router:
         self._states: dict[str, BackendState] = {}
         self._by_route: dict[str, tuple[BackendState, ...]] = {}
         self.outputs = Outputs()
+        self.judges = Judges()
         self.hedges = HedgeBudget(self._settings.hedge_share)
         self.retries = RetryBudget(self._settings.retry_budget_share, self._settings.retry_budget_floor)
 

@@ -25,6 +25,7 @@ from gateway.routing.decision import Decision, decode, explain
 from tests.e2e.harness import BASIC, FLAT, Gateway, backend, free_port, route, running
 from tests.fakes.upstream import FakeUpstream, Received, Step, chat_chunks, hang, head, json_reply, sse_reply
 from tests.fixtures.waiting import until_true
+from tests.routing.test_quality import EASY, FOREIGN, HARD
 
 SETTINGS = "[routing]\nhedge_share = 1.0\nexplore_share = 0.5\nwindow_s = 8.0\nretry_budget_floor = 200\n"
 CHEAP = 'price = { input = "0.10", output = "0.10" }'
@@ -54,6 +55,9 @@ def gateway(cheap: FakeUpstream, dear: FakeUpstream, tmp_path_factory: pytest.Te
         for name in ("late", "poor", "brown", "told", "again")
         for kind, url, price in (("cheap", cheap, FLAT if name == "poor" else CHEAP), ("dear", dear, DEAR))
     )
+    for name in ("easy", "hard"):
+        config += f'[[backends]]\nname = "{name}"\nvendor = "scripted"\nmodel = "m-{name}"\n{CHEAP if name == "easy" else DEAR}\n'
+    config += route("asked", "easy", "hard", more='[routes.quality]\nweak = ["easy"]\nfloor = 0.85')
     config += route("hedged", "late-cheap", "late-dear", more="ttft_ms = 3000")
     config += route("poor", "poor-cheap", "poor-dear", more="ttft_ms = 1000")
     config += route("told", "told-cheap", "told-dear", more="ttft_ms = 86000000")
@@ -449,3 +453,26 @@ def test_g32_who_all_wait_is_told_so_and_nobody_is_asked_again(gateway: Gateway,
         upstream.play(json_reply({"error": {"message": "it broke"}}, 500))
     status, raw, _ = ask(gateway, "g32-down")
     assert (status, json.loads(raw)["error"]["code"]) == (503, "upstream_unavailable")
+
+
+def test_easy_prompts_go_to_the_weak_backend_others_to_the_strong_one(gateway: Gateway) -> None:
+    def answered_by(prompt: str, **more: Any) -> tuple[str, Any]:
+        status, raw, headers = post(
+            gateway, {"model": "asked", "messages": [{"role": "user", "content": prompt}], "temperature": 1, **more}
+        )
+        assert status == 200, raw
+        return headers["x-tollway-backend"], headers
+
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    assert answered_by(EASY)[0] == "easy"
+    assert answered_by(EASY, stream=True)[0] == "easy"
+    assert answered_by(FOREIGN)[0] == "hard"
+    assert answered_by(EASY, tools=tools)[0] == "hard"
+    long = recorded(gateway, answered_by(f"{EASY}\n" * 30)[1]).quality
+    assert long is not None and long.unseen <= long.unseen_most, "judged on a thread"
+    backend, headers = answered_by(HARD)
+    assert backend == "hard"
+    record = recorded(gateway, headers)
+    assert differences(record) == []
+    told = explain(record)
+    assert "set aside easy" in told and "1. hard" in told and "2. easy" in told
