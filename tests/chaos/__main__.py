@@ -23,7 +23,7 @@ from sqlalchemy import make_url
 import migrations
 from gateway.db.engine import make_engine
 from gateway.settings import Storage
-from tests.chaos import cap, flush, histories, kill, pause
+from tests.chaos import cap, engine, flush, histories, kill, pause
 from tests.conftest import Database, _administer
 from tests.fixtures.services import Postgres
 
@@ -36,6 +36,7 @@ SCENARIOS: dict[str, tuple[Scenario, tuple[str, ...], float]] = {
     "pause": (pause.run, ("sqlite", "postgres"), 900.0),
     "histories": (histories.run, ("sqlite",), 1800.0),
     "flush": (flush.run, ("sqlite", "postgres"), 600.0),
+    "engine": (engine.run, ("sqlite",), 1800.0),
 }
 
 
