@@ -216,6 +216,7 @@ class Server:
         self._tokenizer = tokenizer = Tokenizer(model.folder)
         self._eos_ids = engine.eos_ids
         self._grammars = cache(lambda: grammars(tokenizer, engine))
+        warm(engine)
         log.info("%s is loaded in %.1f s, %d threads", model.name, time.monotonic() - started, self.config.thread_count)
         return engine
 
@@ -453,6 +454,13 @@ def grammars(tokenizer: Tokenizer, engine: Engine) -> Grammars:
     from local_engine.grammar import Grammars  # a second for a vocabulary of 50,000: whoever asks for none waits for none
 
     return Grammars(tokenizer.to_json(), engine.vocab, engine.eos_ids)
+
+
+def warm(engine: Engine) -> None:
+    """A request of nobody's, so that whatever is compiled at first use is there before the first client."""
+    engine.add(0, [0], Params(temperature=0, max_tokens=2, ignore_eos=True))
+    while engine.busy:
+        engine.step()
 
 
 def _present(folder: Path) -> bool:
