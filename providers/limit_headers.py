@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -75,6 +76,7 @@ def _names() -> dict[bytes, Slot]:
 
 NAMES = _names()
 Found = dict[tuple[str, str, float], dict[str, str]]  # the members of each limit
+_LEADING = re.compile(r"\d{1,18}(?=\s*[;,])")
 _PARAMETER = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)=(\d{1,18})(?![\w.])")
 
 
@@ -104,18 +106,27 @@ def _tightest(found: Found) -> Limits | None:
 
 def _read(members: dict[str, str], period_s: float, now: float) -> Left | None:
     """One limit of its members; None where nothing is said of what is left, or where it is none."""
-    left = _number(members.get("remaining"))
-    if left is None or _number(members.get("limit")) == 0.0:
+    left = _number(members.get("remaining", ""))
+    if left is None or members.get("limit") == "0":
         return None
-    reset = members.get("reset")
-    period_s = _number(members.get("renewalperiod")) or period_s
-    seconds = wait_s(reset, now)
+    period = members.get("renewalperiod")
+    if period is not None:
+        period_s = _number(period) or period_s
+    reset = members.get("reset", "")
+    seconds = None if reset[4:5] == "-" else _relative(reset)  # a year comes first in an instant
     if seconds is None:
-        return left, min(period_s, UNSAID_S) if period_s else UNSAID_S
-    plain = _number(reset)
-    if period_s and plain is not None and period_s < plain < 1e9:  # Azure's, at times: a plain number of milliseconds
-        seconds = plain / 1000
+        seconds = wait_s(reset, now)
+        if seconds is None:
+            return left, min(period_s, UNSAID_S) if period_s else UNSAID_S
+    elif period_s and seconds > period_s and _number(reset) is not None:  # Azure's, at times: a plain number of milliseconds
+        seconds /= 1000
     return left, seconds
+
+
+@lru_cache(4096)
+def _relative(reset: str) -> float | None:
+    """The seconds of a reset that needs no clock; None of an instant, and of what means nothing. Few are written, over and over."""
+    return wait_s(reset, math.nan)
 
 
 def _listed(value: str) -> list[Left]:
@@ -130,10 +141,13 @@ def _listed(value: str) -> list[Left]:
     return found
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str) -> float | None:
     """A number that is not negative: some say -1 for what is not limited. The IETF's older headers go on after it: `100;w=60`."""
     try:
-        number = float((text or "").partition(";")[0].partition(",")[0])
+        number = float(text)
     except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0.0 else None
+        match = _LEADING.match(text)
+        if match is None:
+            return None
+        number = float(match[0])
+    return number if 0.0 <= number < math.inf else None

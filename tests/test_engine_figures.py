@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.catalog import Catalog
+from gateway.catalog import Catalog, Route
 from gateway.engine_figures import EngineFigures
 from gateway.routing.router import BackendView, Router
 from gateway.settings import FigureSettings
@@ -87,6 +87,21 @@ async def test_own_requests_are_not_counted_twice(upstream: Upstream) -> None:
             state.started(time.monotonic(), make_features())
         await engines.reader.look()
     assert state.load(time.monotonic()) == (3 * 1000, 5), "three of mine, two of others"
+
+
+async def test_the_replica_that_others_load_is_left_alone(upstream: Upstream) -> None:
+    """From the page over the socket into the choice, and no further than the figures are young."""
+    async with FakeUpstream(reply(vllm(9, 30))) as a, FakeUpstream(reply(vllm(0, 0))) as b:
+        engines = Engines(upstream, GENEROUS, a=("vllm", a.url), b=("vllm", b.url))
+        both = Route(name="r", backends=("a", "b"))
+        engines.catalog = Catalog(version="1", backends=engines.catalog.backends, routes={"r": both})
+        await engines.reader.look()
+
+    def chosen(now: float) -> set[str]:
+        return {engines.router.plan(make_features(route="r"), both, engines.catalog, now, draw).plan[0].name for draw in (0.0, 0.5, 0.99)}
+
+    assert chosen(time.monotonic()) == {"b"}
+    assert chosen(time.monotonic() + 700.0) == {"a", "b"}
 
 
 ABSENT: dict[str, list[Step]] = {

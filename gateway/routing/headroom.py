@@ -51,6 +51,10 @@ class Allowance:
         self._told = left
         self._told_until = now + min(reset_s, TOLD_CAP_S)
 
+    def left(self, now: float) -> float | None:
+        """What the vendor's word leaves; None where it said nothing that still holds."""
+        return max(0.0, self._told) if now < self._told_until else None
+
     def resize(self, per_minute: float | None) -> None:
         """Another limit, or another share of it; what the vendor told stays."""
         fresh = Allowance(per_minute)

@@ -44,6 +44,18 @@ class EngineView(Struct, frozen=True, kw_only=True):
     figures: Figures | None
 
 
+class LeftView(Struct, frozen=True, kw_only=True):
+    """What its vendor's answers leave this worker of its rate limits, until they are whole again; null = it said nothing that holds.
+
+    input, output: tokens of prompts and of answers, where they are limited apart.
+    """
+
+    requests: float | None
+    tokens: float | None
+    input: float | None
+    output: float | None
+
+
 class BackendView(Struct, frozen=True, kw_only=True):
     """What this worker believes. state: ready | ejected | probing | cooling | rate_limited | stalled | headroom. ttft95_ms: of an empty
     prompt sent now. failure_odds: of the next attempt, to 1. engine: of an engine of one's own, else null."""
@@ -57,6 +69,7 @@ class BackendView(Struct, frozen=True, kw_only=True):
     ttft95_ms: float
     tpot95_ms: float
     failure_odds: float
+    left: LeftView
     engine: EngineView | None
 
 
@@ -165,6 +178,7 @@ class Router:
                     ttft95_ms=predicted95_us(s.ttft_line(now), *load) / 1000,
                     tpot95_ms=predicted95_us(s.predictor.tpot.line(now), *load) / 1000,
                     failure_odds=s.odds_ppm(now) / 1e6,
+                    left=LeftView(**{name: getattr(s.headroom, name).left(now) for name in LeftView.__struct_fields__}),
                     engine=_engine(s, now),
                 )
             )

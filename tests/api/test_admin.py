@@ -28,6 +28,7 @@ from gateway.routing.router import Router
 from gateway.settings import Settings
 from providers.errors import ServerFailed
 from providers.figures import Figures
+from providers.limit_headers import Limits
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
 from tests.routing.conftest import make_features
@@ -148,8 +149,14 @@ async def test_the_state_of_every_backend_is_told(ops: Admin) -> None:
         "ttft95_ms": 300.0,
         "tpot95_ms": 20.0,
         "failure_odds": 0.0,
+        "left": {"requests": None, "tokens": None, "input": None, "output": None},
         "engine": None,
     }
+    call = router.state(one).started(time.monotonic(), asked)
+    call.told(time.monotonic(), Limits(requests=(7.0, 600.0), output=(0.0, 600.0)))
+    call.left(time.monotonic())
+    told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]
+    assert told["left"] == {"requests": 7.0, "tokens": None, "input": None, "output": 0.0}
     for _ in range(3):
         router.state(one).started(time.monotonic(), asked).failed(time.monotonic(), ServerFailed("500", answered=True))
     told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]
