@@ -3,11 +3,15 @@
 A vendor keeps a prompt for minutes after its last use and reads for less what a longer prompt has in common with it, or some of it: which
 share it really read is learnt per route. Bounded, the longest unused is forgotten first. Knows no prompt and no price; the clock
 (monotonic seconds) is passed in.
+
+What one backend holds another would hold from its first such request on, and as many more are to be expected as there have been: one after
+the first of a conversation, hundreds of a busy route's system prompt, which else would keep all traffic where it happens to be held.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from gateway.catalog import Backend
 from gateway.routing.features import Features
@@ -15,7 +19,6 @@ from gateway.routing.prefixes import Prefix
 
 LEAST_TOKENS = 1024  # vendors keep no shorter prompt
 REMEMBERED = 8192  # blocks per backend
-COMMON = 16  # of a block that so many requests had in common: a system prompt rather than a conversation
 PRIOR_SHARE = 0.8  # of what it holds a vendor reads for less, until it was seen; it weighs as one answer
 MEMORY = 0.05  # least weight of the newest answer
 ROUTES_MOST = 1000
@@ -28,11 +31,12 @@ def keeps_prompts(backend: Backend) -> bool:
     return backend.own or (price is not None and price.cache_read is not None)
 
 
-def cached_tokens(held_tokens: int, hit_ppm: int) -> int:
+def cached_tokens(held_tokens: int, soon_tokens: int, hit_ppm: int) -> int:
     """What is expected to be read for less; also used to check a stored decision."""
-    return held_tokens * hit_ppm // 1_000_000
+    return (held_tokens + soon_tokens) * hit_ppm // 1_000_000
 
 
+Soon = Sequence[int]
 Block = tuple[float, int]  # when last answered, and how many requests had it without a pause longer than the cache's life
 
 
@@ -46,21 +50,31 @@ class PromptCache:
         self.known: OrderedDict[int, Block] = OrderedDict()
         self._shares: dict[str, tuple[float, int]] = {}  # by route: mean share, answers behind it
 
-    def held_tokens(self, features: Features, common: int, now: float) -> int:
-        """Prompt tokens that it holds of this request. common: blocks that count as held wherever they were answered, see `common`."""
-        blocks = self._leading(features.prefix, now, 1)
-        blocks = max(blocks, common)
-        tokens = min(blocks * features.block_tokens, features.input_tokens)
-        return tokens if tokens >= LEAST_TOKENS else 0
+    def held(self, prefix: Prefix, now: float) -> int:
+        """How many blocks from the start it holds."""
+        known, since = self.known, now - self.keep_s
+        first = known.get(prefix[0]) if prefix else None
+        if first is None or first[0] < since:
+            return 0
+        low, high = 1, len(prefix)
+        while low < high:
+            middle = (low + high + 1) // 2
+            block = known.get(prefix[middle - 1])
+            if block is None or block[0] < since:
+                high = middle - 1
+            else:
+                low = middle
+        return low
 
-    def common(self, prefix: Prefix, now: float) -> int:
-        """Leading blocks that so many requests share that any backend holds them after its first: no reason to stay with this one."""
-        return self._leading(prefix, now, COMMON)
+    def held_tokens(self, features: Features, now: float) -> int:
+        """Prompt tokens that it holds of this request."""
+        tokens = min(self.held(features.prefix, now) * features.block_tokens, features.input_tokens)
+        return tokens if tokens >= LEAST_TOKENS else 0
 
     def answered(self, prefix: Prefix, now: float) -> None:
         """A prompt was read there."""
         known = self.known
-        for name in reversed(prefix):  # a block is never younger than those before it, so that `_leading` may search by halves
+        for name in reversed(prefix):  # a block is never younger than those before it, so that `held` may search by halves
             before = known.get(name)
             known[name] = (now, 1 if before is None or before[0] < now - self.keep_s else before[1] + 1)
             known.move_to_end(name)
@@ -80,18 +94,19 @@ class PromptCache:
         mean += max(MEMORY, 1.0 / (count + 1)) * (min(1.0, read_tokens / held_tokens) - mean)
         self._shares[route] = mean, count + 1
 
-    def _leading(self, prefix: Prefix, now: float, requests: int) -> int:
-        """How many blocks from the start are held and have been answered to so many requests."""
-        known, since = self.known, now - self.keep_s
-        first = known.get(prefix[0]) if prefix else None
-        if first is None or first[0] < since or first[1] < requests:
-            return 0
-        low, high = 1, len(prefix)
-        while low < high:
-            middle = (low + high + 1) // 2
-            block = known.get(prefix[middle - 1])
-            if block is None or block[0] < since or block[1] < requests:
-                high = middle - 1
-            else:
-                low = middle
-        return low
+
+def soon(features: Features, caches: Sequence[PromptCache], now: float) -> Soon:
+    """For a backend that holds so many blocks of this prompt: tokens of those that only others hold, each by the odds of a later request to
+    find it there too, over this one and those. Empty where nobody holds any."""
+    most, holder = 0, None
+    for cache in caches:
+        blocks = cache.held(features.prefix, now)
+        if blocks > most:
+            most, holder = blocks, cache
+    if holder is None or min(most * features.block_tokens, features.input_tokens) < LEAST_TOKENS:
+        return ()
+    lent = [0] * (most + 1)
+    for place in range(most - 1, -1, -1):
+        requests = holder.known[features.prefix[place]][1]
+        lent[place] = lent[place + 1] + 1000 * features.block_tokens * requests // (requests + 1)
+    return [thousandths // 1000 for thousandths in lent]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gateway.catalog import Backend, Price, Tier
 from gateway.labels import text_of
 from gateway.routing import hedging
-from gateway.routing.affinity import ASKED_FOR, cached_tokens
+from gateway.routing.affinity import ASKED_FOR, LEAST_TOKENS, Soon, cached_tokens, soon
 from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision, Quality, timed_tokens
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
 from gateway.routing.filters import QUALITY, SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
@@ -55,9 +55,8 @@ def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, outpu
     return once + once * odds_ppm // 1_000_000
 
 
-def assess(features: Features, state: BackendState, now: float, common: int = 0) -> Candidate:
-    """One backend in the eyes of one request: its reason to be set aside, if any, its prediction and its cost. common: leading blocks of
-    its prompt that no prompt cache lacks for long, see affinity.py."""
+def assess(features: Features, state: BackendState, now: float, lent: Soon = ()) -> Candidate:
+    """One backend in the eyes of one request: its reason to be set aside, if any, its prediction and its cost. lent: see affinity.soon."""
     backend = state.backend
     reason = unfit(features, state)
     if reason in STATIC:
@@ -78,9 +77,9 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
         rates = rates_of(backend.price, prompt, kept)
     first, pace = state.predictor.ttft, state.predictor.tpot
     in_flight = state.in_flight
-    cached, held, hit_ppm, ahead = 0, 0, 0, 0
-    if features.prefix and (backend.own or common or features.prefix[0] in state.prompts.known):
-        cached, held, hit_ppm = _cached(features, state, rates, common, now)
+    cached, held, hit_ppm, soon_there, ahead = 0, 0, 0, 0, 0
+    if lent or (backend.own and features.prefix):
+        cached, held, hit_ppm, soon_there = _cached(features, state, rates, lent, now)
     timed = prompt
     if backend.own:
         ahead, in_flight = state.load(now)
@@ -116,21 +115,24 @@ def assess(features: Features, state: BackendState, now: float, common: int = 0)
         ttft + tpot * (output if high is None else high),
         held,
         hit_ppm,
+        soon_there,
     )
 
 
-def _cached(features: Features, state: BackendState, rates: Rates | None, common: int, now: float) -> tuple[int, int, int]:
-    """Prompt tokens that a prompt cache is expected to spare, and of a hosted one where that comes from: (cached, held, hit_ppm)."""
+def _cached(features: Features, state: BackendState, rates: Rates | None, lent: Soon, now: float) -> tuple[int, int, int, int]:
+    """Prompt tokens that a prompt cache is expected to spare, and of a hosted one where that comes from: (cached, held, hit_ppm, soon)."""
     backend = state.backend
     if backend.own:
-        return state.prefixes.cached_tokens(features.prefix, features.input_tokens), 0, 0
+        return state.prefixes.cached_tokens(features.prefix, features.input_tokens), 0, 0, 0
     if rates is None or rates[2] >= rates[0] or (backend.dialect in ASKED_FOR and not features.marked):
-        return 0, 0, 0
-    held = state.prompts.held_tokens(features, common, now)
-    if held == 0:
-        return 0, 0, 0
+        return 0, 0, 0, 0
+    blocks = state.prompts.held(features.prefix, now) if features.prefix[0] in state.prompts.known else 0
+    held = min(blocks * features.block_tokens, features.input_tokens)
+    more = min(lent[blocks] if blocks < len(lent) else 0, features.input_tokens - held)
+    if held < LEAST_TOKENS:
+        held = 0
     hit_ppm = state.prompts.share_ppm(features.route)
-    return cached_tokens(held, hit_ppm), held, hit_ppm
+    return cached_tokens(held, more, hit_ppm), held, hit_ppm, more
 
 
 def choose(features: Features, states: Sequence[BackendState], now: float, draw: float, knobs: Knobs) -> tuple[Plan, Decision]:
@@ -138,10 +140,11 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
 
     draw: uniform in [0, 1). Eligible backends first; if there is none, those set aside for a soft reason, the soonest ready first.
     """
-    common = 0
+    lent: Soon = ()
     if features.prefix:
         first = features.prefix[0]
-        common = max([state.prompts.common(features.prefix, now) for state in states if first in state.prompts.known], default=0)
+        holders = [state.prompts for state in states if first in state.prompts.known]
+        lent = soon(features, holders, now) if holders else ()
     decision = Decision(
         POLICY,
         knobs.catalog,
@@ -156,7 +159,7 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
         knobs.explore_share,
         features.priority,
         draw,
-        tuple([assess(features, state, now, common) for state in states]),
+        tuple([assess(features, state, now, lent) for state in states]),
     )
     if features.labels:
         decision.labels = text_of(features.labels)[:LABELS_MOST]
@@ -315,7 +318,7 @@ def differences(decision: Decision) -> list[str]:
                 ("tpot95_us", c.tpot95_us, tpot),
                 ("e2e95_us", c.e2e95_us, end),
                 ("cost", c.cost, cost),
-                ("cached", c.cached, cached_tokens(c.held, c.hit_ppm) if c.held else c.cached),
+                ("cached", c.cached, c.cached if c.own else cached_tokens(c.held, c.soon, c.hit_ppm)),
             )
             if recorded != computed
         ]

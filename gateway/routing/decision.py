@@ -41,6 +41,7 @@ class Candidate(Struct, array_like=True, gc=False):
     e2e95_us: int = 0
     held: int = 0  # tokens of this prompt that were answered there lately, where its vendor may have kept them
     hit_ppm: int = 0  # of those, the share that it reads for less
+    soon: int = 0  # tokens that only others hold, by the odds that a later such request would find them here
 
 
 PLAIN_MOST = 1024  # bytes of a record that is not deflated
@@ -193,8 +194,8 @@ def _line(c: Candidate, input_tokens: int, place: int | None) -> str:
     wait = f" for {c.ready_ms} ms" if c.ready_ms else ""
     tokens = timed_tokens(input_tokens, c)
     held = f", {c.cached} tokens cached" if c.cached else ""
-    if c.held:
-        held += f" = {c.hit_ppm / 10_000:.1f} % of {c.held} answered there lately"
+    if c.cached and not c.own:
+        held += f" = {c.hit_ppm / 10_000:.1f} % of {c.held} answered there lately and {c.soon} lent, for those to come"
     odds = f", odds of failure {c.odds_ppm / 10_000:.1f} %" if c.odds_ppm else ""
     ttft, tpot = (_sum(line, tokens, c.in_flight) for line in (c.ttft, c.tpot))
     return (

@@ -213,7 +213,7 @@ class Call:
                 self._fresh -= state.prefixes.cached_tokens(features.prefix, features.input_tokens)
                 state.prefixes.sent(features.prefix)
             else:
-                self._held = state.prompts.held_tokens(features, 0, now)
+                self._held = state.prompts.held_tokens(features, now)
         ahead, self.load = state.load(now) if own else (0, 0)
         self.tokens = ahead + self._fresh
         self.stream = features.stream
