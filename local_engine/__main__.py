@@ -83,6 +83,12 @@ def _quality(options: argparse.Namespace) -> int:
     return run(options)
 
 
+def _gpu(options: argparse.Namespace) -> int:
+    from local_engine.bench.gpu import run
+
+    return run(options)
+
+
 def _config(options: argparse.Namespace, **defaults: int) -> EngineConfig:
     fields = {name: value for name, value in vars(options).items() if name in EngineConfig.__struct_fields__ and value is not None}
     return EngineConfig(**(defaults | fields))
@@ -128,11 +134,18 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     quality.add_argument("--tokens", type=int, default=2048)
     quality.add_argument("--threads", type=int, default=1)
     quality.set_defaults(run=_quality)
+    gpu = commands.add_parser("gpu", help="is a CUDA device right, and how fast is it, beside transformers and vLLM; 8 minutes at most")
+    gpu.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
+    gpu.add_argument("--device", default="cuda")
+    gpu.add_argument("--minutes", type=float, default=8.0)
+    gpu.add_argument("--tokens", type=int, default=128, help="of each answer")
+    gpu.set_defaults(run=_gpu)
 
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
     parser.add_argument("--precision", help="f32, bf16 or int8")
+    parser.add_argument("--device", help="auto, cpu or cuda")
     for name in ("threads", "max-sequences", "max-waiting", "max-step-tokens", "kv-bytes", "nice"):
         parser.add_argument(f"--{name}", type=int)
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from local_engine.errors import ConfigError
 
 PRECISIONS = ("f32", "bf16", "int8")
+DEVICES = ("auto", "cpu", "cuda")
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -16,6 +17,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     socket_path: str = ""
     threads: int = 0  # of arithmetic; 0: cores - 1, at least 1, which leaves the gateway a core
     precision: str = "f32"
+    device: str = "auto"  # auto: a CUDA device where there is one, but the CPU for int8
     max_sequences: int = 16  # running at once
     max_waiting: int = 256  # queued beyond those; more is refused with `retry_after_s`
     max_step_tokens: int = 256  # computed in one step, over all sequences: bounds how long a prompt stalls those that decode
@@ -33,6 +35,10 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
         """Itself, or ConfigError naming the value that cannot work."""
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision {self.precision!r} is not known: use one of {', '.join(PRECISIONS)}", param="precision")
+        if self.device not in DEVICES:
+            raise ConfigError(f"device {self.device!r} is not known: use one of {', '.join(DEVICES)}", param="device")
+        if self.device == "cuda" and self.precision == "int8":
+            raise ConfigError("int8 is for CPUs: use bf16 on a CUDA device", param="precision")
         for name in ("max_sequences", "max_waiting", "max_step_tokens", "kv_bytes", "max_connections"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1", param=name)

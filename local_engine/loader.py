@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from msgspec import Struct
 
 from local_engine.errors import ConfigError
@@ -48,14 +49,26 @@ class Model(Struct, frozen=True, kw_only=True):
     weights: Mapping[str, Weight]  # in the asked precision, by their Hugging Face names
 
 
-def load(model_dir: Path, precision: str = "f32") -> Model:
+def load(model_dir: Path, precision: str = "f32", device: str = "cpu") -> Model:
     """The model in `model_dir` (a folder, or a GGUF file). Raises ConfigError naming what is missing or not supported."""
     folder = _folder(model_dir)
     shape = read_shape(folder)
     if not (folder / "tokenizer.json").exists():
         raise ConfigError(f"{folder} has no tokenizer.json")
     name = model_dir.stem if model_dir.is_file() else model_dir.name
-    return Model(name=name, folder=folder, shape=shape, weights=read_weights(folder, precision))
+    weights = read_weights(folder, precision)
+    chosen = chosen_device(device, precision)
+    if chosen != "cpu":
+        weights = {name: weight.to(chosen) for name, weight in weights.items() if isinstance(weight, torch.Tensor)}
+    return Model(name=name, folder=folder, shape=shape, weights=weights)
+
+
+def chosen_device(wanted: str, precision: str) -> str:
+    """cpu or cuda; `auto` is the faster one that there is. ConfigError for one that there is not."""
+    found = torch.cuda.is_available()
+    if wanted == "cuda" and not found:
+        raise ConfigError("there is no CUDA device, or this torch is built without CUDA", param="device")
+    return "cuda" if wanted == "cuda" or (wanted == "auto" and found and precision != "int8") else "cpu"
 
 
 def present(model_dir: Path) -> bool:

@@ -53,10 +53,12 @@ class ModelRunner:
 
 
 def new_caches(model: Llama, blocks: int) -> list[torch.Tensor]:
-    """Of each layer [blocks, kv_heads, 2, BLOCK_TOKENS, head_dim]. Zeros: memory is then touched when it is used."""
+    """Of each layer [blocks, kv_heads, 2, BLOCK_TOKENS, head_dim]. Zeros by numpy: on a CPU memory is then touched when it is used."""
     s, like = model.shape, model.embedding
-    whole = torch.zeros(s.layers, blocks, s.kv_heads, 2, BLOCK_TOKENS, s.head_dim, dtype=like.dtype, device=like.device)
-    return list(whole.unbind(0))
+    size = (s.layers, blocks, s.kv_heads, 2, BLOCK_TOKENS, s.head_dim)
+    if like.device.type == "cpu":
+        return list(torch.from_numpy(np.zeros((*size[:-1], size[-1] * like.element_size()), np.uint8)).view(like.dtype).unbind(0))
+    return list(torch.zeros(size, dtype=like.dtype, device=like.device).unbind(0))
 
 
 def lay_out(spans: Sequence[Span], device: torch.device) -> Layout:

@@ -41,7 +41,7 @@ class Offline:
     """A loaded model. Raises ConfigError when the folder cannot be used."""
 
     def __init__(self, config: EngineConfig) -> None:
-        model = load(Path(config.model_dir), config.precision)
+        model = load(Path(config.model_dir), config.precision, config.device)
         self.tokenizer = Tokenizer(model.folder)
         self.engine = Engine(model, config.checked())
 

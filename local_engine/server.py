@@ -211,7 +211,7 @@ class Server:
         if makes_embeddings(folder):
             self._embeddings = EmbeddingQueue(folder, self.config)
             return self._embeddings
-        model = load(folder, self.config.precision)
+        model = load(folder, self.config.precision, self.config.device)
         engine = Engine(model, self.config)
         self._tokenizer = tokenizer = Tokenizer(model.folder)
         self._eos_ids = engine.eos_ids

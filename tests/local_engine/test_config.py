@@ -9,7 +9,17 @@ from local_engine.config import EngineConfig
 from local_engine.errors import ConfigError
 
 
-@pytest.mark.parametrize("change", [{"precision": "int3"}, {"max_sequences": 0}, {"threads": -1}, {"kv_bytes": 0}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"precision": "int3"},
+        {"device": "tpu"},
+        {"precision": "int8", "device": "cuda"},
+        {"max_sequences": 0},
+        {"threads": -1},
+        {"kv_bytes": 0},
+    ],
+)
 def test_what_cannot_work_is_named(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
         EngineConfig(model_dir="m", **change).checked()
