@@ -56,11 +56,19 @@ def load(model_dir: Path, precision: str = "f32", device: str = "cpu") -> Model:
     if not (folder / "tokenizer.json").exists():
         raise ConfigError(f"{folder} has no tokenizer.json")
     name = model_dir.stem if model_dir.is_file() else model_dir.name
-    weights = read_weights(folder, precision)
+    weights = read_weights(folder, precision, lambda given: _evened(folder, shape, given))
     chosen = chosen_device(device, precision)
     if chosen != "cpu":
         weights = {name: weight.to(chosen) for name, weight in weights.items() if isinstance(weight, torch.Tensor)}
     return Model(name=name, folder=folder, shape=shape, weights=weights)
+
+
+def _evened(folder: Path, shape: Shape, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    from local_engine.calibrate import evened, sample_text
+    from local_engine.tokenizer import Tokenizer
+
+    ids = Tokenizer(folder).encode(sample_text())
+    return evened(shape, weights, ids)
 
 
 def chosen_device(wanted: str, precision: str) -> str:

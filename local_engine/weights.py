@@ -1,6 +1,7 @@
 """The weights of a Hugging Face folder in the asked precision; int8 is made once and kept beside them. Knows names, not layers.
 
-The int8 file holds every matrix product as values and scales, with what it was made of: a changed model makes it anew.
+The int8 file holds every matrix product as values and scales, the norms that changed with them, and what it was made of: a changed model
+makes it anew.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import fcntl
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,20 @@ log = logging.getLogger("tollway.engine")
 CACHE = ".tollway"  # a folder in the model's folder
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}  # of what is not quantised
 SCALES = ".scales"
+MADE_BY = 2  # changes with the way in which int8 is made
+Prepare = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
-def read_weights(folder: Path, precision: str) -> dict[str, Weight]:
-    """By Hugging Face names. int8: products (the output head too) are Quantised, the rest is f32. ConfigError: no safetensors file."""
+def read_weights(folder: Path, precision: str, prepare: Prepare = dict) -> dict[str, Weight]:
+    """By Hugging Face names. int8: products (the output head too) are Quantised, the rest is f32; `prepare` gives weights of the same model
+    that are easier to quantise. ConfigError: no safetensors file."""
     with ExitStack() as stack:
         source = _Source(weight_files(folder), stack)
         if precision != "int8":
             return {name: source.read(name).to(TYPES[precision]) for name in source.names}
         weights: dict[str, Weight] = {name: source.read(name).float() for name in source.names if not is_product(name)}
-        weights.update(_int8(folder, source))
+        weights.update(_int8(folder, source, prepare))
     return weights
 
 
@@ -81,10 +85,10 @@ class _Source:
     @property
     def mark(self) -> str:
         """Changes when the files do."""
-        return json.dumps([[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in self.files])
+        return json.dumps([MADE_BY, *[[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in self.files]])
 
 
-def _int8(folder: Path, source: _Source) -> Mapping[str, Weight]:
+def _int8(folder: Path, source: _Source, prepare: Prepare) -> Mapping[str, Weight]:
     """The quantised products, from the file beside the model; made, and kept if the folder can be written, by the first who asks."""
     path = folder / CACHE / "int8.safetensors"
     kept = _kept(path, source.mark)
@@ -95,19 +99,21 @@ def _int8(folder: Path, source: _Source) -> Mapping[str, Weight]:
         with _locked(path.with_suffix(".lock")):
             kept = _kept(path, source.mark)
             if kept is None:
-                kept = _quantised(source)
+                kept = _quantised(source, prepare)
                 _keep(path, kept, source.mark)
     except OSError as error:
         log.warning("the int8 weights cannot be kept in %s, so every start makes them: %s", path.parent, error)
-        kept = kept or _quantised(source)
+        kept = kept or _quantised(source, prepare)
     return kept
 
 
-def _quantised(source: _Source) -> dict[str, Weight]:
-    weights: dict[str, Weight] = {name: quantise(source.read(name)) for name in source.names if is_product(name)}
-    if HEAD not in weights and EMBEDDING in source.names:
-        weights[HEAD] = quantise(source.read(EMBEDDING))
-    return weights
+def _quantised(source: _Source, prepare: Prepare) -> dict[str, Weight]:
+    given = {name: source.read(name).float() for name in source.names}
+    weights = prepare(given)
+    if EMBEDDING in weights:
+        weights.setdefault(HEAD, weights[EMBEDDING])
+    changed = {name: weight for name, weight in weights.items() if not is_product(name) and weight is not given.get(name)}
+    return {**changed, **{name: quantise(weight) for name, weight in weights.items() if is_product(name)}}
 
 
 def _kept(path: Path, mark: str) -> dict[str, Weight] | None:
@@ -119,8 +125,12 @@ def _kept(path: Path, mark: str) -> dict[str, Weight] | None:
         with safe_open(str(path), framework="pt") as file:
             if (file.metadata() or {}).get("source") != mark:
                 return None
-            names = [name for name in file.keys() if not name.endswith(SCALES)]  # noqa: SIM118 - not a mapping
-            return {name: Quantised(file.get_tensor(name), file.get_tensor(name + SCALES)) for name in names}
+            read = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            return {
+                name: Quantised(tensor, read[name + SCALES]) if name + SCALES in read else tensor
+                for name, tensor in read.items()
+                if not name.endswith(SCALES)
+            }
     except SafetensorError as error:
         log.warning("%s cannot be read and is made anew: %s", path, error)
         return None
@@ -134,6 +144,8 @@ def _keep(path: Path, weights: Mapping[str, Weight], mark: str) -> None:
     for name, weight in weights.items():
         if isinstance(weight, Quantised):
             tensors |= {name: weight.values, name + SCALES: weight.scales}
+        else:
+            tensors[name] = weight
     with tempfile.TemporaryDirectory(prefix=".making-", dir=path.parent) as work:
         made = Path(work) / path.name
         save_file(tensors, str(made), metadata={"source": mark})

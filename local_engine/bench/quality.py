@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import cross_entropy, kl_div
 
+from local_engine.calibrate import told_text
 from local_engine.errors import ConfigError
 from local_engine.kv_cache import blocks_of
 from local_engine.loader import load
@@ -71,13 +72,6 @@ def logits(model: Llama, ids: Sequence[int], piece: int) -> torch.Tensor:
         layout = lay_out([Span(blocks, start, stop - start)], device)
         out.append(model.forward(given[start:stop], places[start:stop], caches, layout, rows))
     return torch.cat(out)
-
-
-def told_text() -> str:
-    """English that every Python brings: the help topics of the language."""
-    from pydoc_data.topics import topics
-
-    return "\n\n".join(topics[name] for name in sorted(topics))
 
 
 def table(found: Sequence[tuple[Case, Score]]) -> str:

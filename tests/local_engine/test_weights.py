@@ -73,7 +73,7 @@ def test_a_changed_model_and_a_broken_file_are_made_anew(folder: Path) -> None:
 
 def test_of_many_who_start_at_once_one_makes_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr(module, "_quantised", lambda source, real=module._quantised: (made.append(1), real(source))[1])
+    monkeypatch.setattr(module, "_quantised", lambda *given, real=module._quantised: (made.append(1), real(*given))[1])
     found: list[dict[str, Quantised]] = []
     threads = [threading.Thread(target=lambda: found.append(quantised(read_weights(folder, "int8")))) for _ in range(6)]
     for thread in threads:

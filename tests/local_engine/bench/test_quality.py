@@ -11,7 +11,7 @@ import torch
 
 from local_engine.__main__ import main
 from local_engine.bench import quality
-from local_engine.bench.quality import Case, Score, logits, measure, table, told_text
+from local_engine.bench.quality import Case, Score, logits, measure, table
 from local_engine.errors import ConfigError
 from local_engine.loader import load
 from local_engine.models.llama import Llama
@@ -66,8 +66,3 @@ def test_pieces_stand_beside_their_whole() -> None:
         "| int8, whole | 18.40 | 90.0% | 0.02000 |  |",
         "| int8, 16 at once | 18.50 | 89.1% | 0.02100 | +5.0% |",
     ]
-
-
-def test_there_is_text_without_a_file() -> None:
-    assert len(told_text()) > 100_000
-    assert "statement" in told_text()
