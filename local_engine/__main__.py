@@ -89,6 +89,12 @@ def _gpu(options: argparse.Namespace) -> int:
     return run(options)
 
 
+def _exact(options: argparse.Namespace) -> int:
+    from local_engine.bench.exact import run
+
+    return run(options)
+
+
 def _config(options: argparse.Namespace, **defaults: int) -> EngineConfig:
     fields = {name: value for name, value in vars(options).items() if name in EngineConfig.__struct_fields__ and value is not None}
     return EngineConfig(**(defaults | fields))
@@ -140,6 +146,13 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
     gpu.add_argument("--minutes", type=float, default=8.0)
     gpu.add_argument("--tokens", type=int, default=128, help="of each answer")
     gpu.set_defaults(run=_gpu)
+    exact = commands.add_parser("exact", help="greedy ids in f32 against transformers, alone, together, in chunks, preempted, …")
+    exact.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
+    exact.add_argument("--prompts", type=int, default=50)
+    exact.add_argument("--longest", type=int, default=1500, help="tokens of the longest prompt")
+    exact.add_argument("--tokens", type=int, default=16, help="of each answer")
+    exact.add_argument("--threads", type=int, default=1)
+    exact.set_defaults(run=_exact)
 
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:

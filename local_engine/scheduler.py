@@ -14,6 +14,7 @@ from local_engine.kv_cache import BLOCK_TOKENS, KvPool, blocks_of
 from local_engine.sequence import Sequence
 from local_engine.waiting import WaitingLine
 
+ONLINE = 0  # priorities above it are offline work, which gives way while it runs; others wait for those who came before
 FIRST_GUESS = 64.0  # tokens of an answer, until some have ended
 MEMORY = 0.1  # weight of the newest answer in the mean length
 
@@ -86,7 +87,7 @@ class Scheduler:
                 self.waiting.take(sequence)
                 self.waiting.charge(sequence, sequence.pending)
                 bisect.insort(self.running, sequence, key=lambda s: (s.priority, s.order))
-            elif self.running and self.running[-1].priority > sequence.priority:
+            elif self.running and self.running[-1].priority > max(sequence.priority, ONLINE):
                 self._preempt(self.running[-1])
             else:
                 break

@@ -69,7 +69,7 @@ class Submit(Struct, frozen=True, tag="submit", kw_only=True, omit_defaults=True
     ids: list[int] | None = None
     params: Params = Params()
     salt: str = ""  # the tenant: prefixes are never shared across salts, and tenants take turns
-    priority: int = 0  # lower goes first and is never held up by higher: 0 for someone who waits, 1 for offline work
+    priority: int = 0  # lower goes first: 0 for someone who waits; above it offline work, which gives way while it runs
 
 
 class Embed(Struct, frozen=True, tag="embed"):

@@ -158,6 +158,17 @@ def test_offline_work_yields_to_those_who_wait() -> None:
     pool.check()
 
 
+def test_high_priority_goes_to_the_head_of_the_line_and_displaces_nobody_who_waits() -> None:
+    s, pool = scheduler(max_sequences=1, budget=1000)
+    normal = sequence(1, 20)
+    for one in (normal, sequence(2, 20), sequence(3, 20, priority=-1)):
+        s.add(one)
+        finish(pool, s.schedule())
+    assert s.running == [normal]
+    s.remove(normal)
+    assert [key for key, _ in finish(pool, s.schedule())] == [3]
+
+
 def test_offline_work_gives_up_its_blocks_first() -> None:
     s, pool = scheduler(blocks=10, budget=1000)
     late = sequence(2, BLOCK_TOKENS)
