@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from local_engine.bench.quality import told_text
+from local_engine.calibrate import told_text
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.kv_cache import BLOCK_TOKENS, blocks_of
