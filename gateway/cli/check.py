@@ -22,6 +22,7 @@ from gateway.db.tables import price_book
 from gateway.money.pricing import seed_price
 from gateway.prepare import check as check_settings
 from gateway.settings import BackendSettings, Settings, has_local_libraries
+from providers.errors import ProviderError
 from providers.http import Upstream
 from providers.local import LocalProvider
 from providers.remote import RemoteProvider
@@ -31,6 +32,8 @@ from providers.vendors import VENDORS
 
 REDIS_TIMEOUT_S = 2.0
 BACKENDS_AT_ONCE = 16
+FIGURES_S = 5.0  # for a page of figures
+ENABLING = "SGLang publishes it with --enable-metrics, llama.cpp with --metrics"
 VOLATILE = {"tmpfs", "ramfs", "overlay"}  # gone with the machine's or the container's end
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 
@@ -151,9 +154,16 @@ async def the_backend(backend: BackendSettings, chosen: Settings, upstream: Upst
         return Finding("ok", subject, "plays its script")
     vendor = vendor_of(backend)
     credential = resolve(backend.api_key, backend.name) if backend.api_key else ""
-    provider = RemoteProvider(vendor, vendor.base_url, credential, upstream)
+    provider = RemoteProvider(vendor, vendor.base_url, credential, upstream, backend.metrics_url)
     wrong = await provider.check()
-    return Finding("ok" if wrong is None else "problem", subject, wrong or f"{vendor.base_url} answers")
+    if wrong is not None:
+        return Finding("problem", subject, wrong)
+    if vendor.page is not None:
+        try:
+            await provider.figures(FIGURES_S, chosen.figures.max_bytes)
+        except ProviderError as error:
+            return Finding("warning", subject, f"{vendor.base_url} answers, but its load cannot be read: {error.message}. {ENABLING}")
+    return Finding("ok", subject, f"{vendor.base_url} answers")
 
 
 async def the_engine(backend: BackendSettings, chosen: Settings, subject: str) -> Finding:

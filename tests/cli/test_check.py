@@ -12,6 +12,8 @@ import pytest
 from gateway.cli.check import Finding, file_system, outside, state_folder, the_price, the_vectors
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
 from tests.cli.test_cli import tollway
+from tests.fakes.engine_pages import reply, sglang
+from tests.fakes.upstream import FakeUpstream, Received, Step, json_reply
 
 PRICED = PriceSettings(input="1", output="2")
 
@@ -51,6 +53,17 @@ def backend(url: str, key: str) -> BackendSettings:
 async def test_a_backend_that_answers(upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHECK_KEY", "good-key-0001")
     assert (await found(tmp_path, backend(upstream, "env:CHECK_KEY")))["backend b"] == Finding("ok", "backend b", f"{upstream} answers")
+
+
+async def test_an_engine_that_does_not_publish_its_load_is_a_warning(tmp_path: Path) -> None:
+    def page(received: Received) -> list[Step]:
+        return reply(sglang(0, 0, 0.1)) if received.target == "/metrics" else json_reply({"data": []})
+
+    for answer, level in ((page, "ok"), (json_reply({}, 404), "warning")):
+        async with FakeUpstream(answer) as fake:
+            one = BackendSettings(name="b", vendor="sglang", model="m", base_url=fake.url + "/v1", price=PRICED)
+            finding = (await found(tmp_path, one))["backend b"]
+        assert (finding.level, "--enable-metrics" in finding.text) == (level, level == "warning"), finding
 
 
 async def test_a_wrong_credential_and_a_dead_address(upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
