@@ -1,5 +1,5 @@
 # One line each over ./dev, which also serves where make is missing.
-.PHONY: setup run test check bench bench-money bench-reports bench-router chaos migrate docs help
+.PHONY: setup run test check bench bench-money bench-reports bench-router bench-engine chaos migrate docs help
 
 help:
 	@./dev help
@@ -19,6 +19,8 @@ bench-reports:
 	@./dev bench-reports
 bench-router:
 	@./dev bench-router $(ARGS)
+bench-engine:
+	@./dev bench-engine $(ARGS)
 chaos:
 	@./dev chaos
 migrate:

@@ -23,7 +23,7 @@ def draw(path: Path, lines: Mapping[str, Sequence[Point]]) -> None:
     """Two panels, milliseconds across (logarithmic), tokens per second upwards; each point is labelled with its batch limit."""
     most = 1.1 * max(point.tokens_s for points in lines.values() for point in points)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + 2 * (WIDE + GAP)}" height="{TOP + HIGH + 76}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + 2 * (WIDE + GAP)}" height="{TOP + HIGH + 70 + 18 * (len(lines) // 2)}" '
         'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
     ]
     for column, (title, field) in enumerate((("time to first token, ms", "ttft_s"), ("time per token, ms", "between_s"))):
@@ -35,7 +35,7 @@ def draw(path: Path, lines: Mapping[str, Sequence[Point]]) -> None:
             places = [_place(left, 1000 * getattr(one, field), one.tokens_s, most, (low, high)) for one in points]
             parts += _line(places, [one.limit for one in points], INKS[number % len(INKS)])
     for number, name in enumerate(lines):
-        x, y = LEFT + number * 240, TOP + HIGH + 62
+        x, y = LEFT + number % 2 * (WIDE + GAP), TOP + HIGH + 56 + 18 * (number // 2)
         parts.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{INKS[number % len(INKS)]}"/><text x="{x + 9}" y="{y}">{name}</text>')
     path.write_text("\n".join([*parts, "</svg>\n"]), encoding="utf-8")
 

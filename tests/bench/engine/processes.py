@@ -78,7 +78,9 @@ class Peer:
         """End it; once."""
         self._signal(signal.SIGKILL)
         self._process.wait(END_S)
-        self._log.close()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()  # type: ignore[union-attr]
 
     def _answer(self, patience_s: float) -> dict[str, Any]:
         assert self._process.stdout is not None

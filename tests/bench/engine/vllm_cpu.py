@@ -22,7 +22,12 @@ class Vllm:
 
         self._vllm: Any = vllm
         language_model = vllm.LLM(
-            model=options.model, dtype="float32", max_model_len=CONTEXT_TOKENS, max_num_seqs=SEQUENCES, disable_log_stats=True
+            model=options.model,
+            dtype="float32",
+            max_model_len=CONTEXT_TOKENS,
+            max_num_batched_tokens=CONTEXT_TOKENS,
+            max_num_seqs=SEQUENCES,
+            disable_log_stats=True,
         )
         self._engine: Any = language_model.llm_engine
         torch.set_num_threads(options.threads)
