@@ -39,6 +39,8 @@ LIMITED = "batch 1"  # by how fast the memory is read
 LIMITS = (1, 2, 4, 8, 16, 32)  # of the batch, in the plot
 MODES = {"latency": 256, "throughput": 1024}  # tokens in a step
 TRADE_TOKENS = 32
+QUICK_TOKENS = 24
+WARM_UP_TOKENS = 8
 MARK = "<!-- bench-engine -->"
 
 
@@ -49,7 +51,7 @@ def arguments() -> argparse.Namespace:
         "--model", default=str(models / "smollm2-135m"), help="a model folder; llama.cpp takes the GGUF that it was made from"
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=64, help="continuation of each prompt in the batch cases")
+    parser.add_argument("--tokens", type=int, default=48, help="continuation of each prompt in the batch cases")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_true", help="fewer tokens, no plot")
     parser.add_argument("--peers", default="", help="names, separated by semicolons; empty: all but bf16")
@@ -59,7 +61,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     asked = arguments()
-    tokens = min(asked.tokens, 24) if asked.quick else asked.tokens
+    tokens = min(asked.tokens, QUICK_TOKENS) if asked.quick else asked.tokens
     names = asked.peers.split(";") if asked.peers else [kind.name for kind in KINDS if kind.name not in OPTIONAL]
     began = time.monotonic()
     peers, missing = start([kind for kind in KINDS if kind.name in names], asked)
@@ -116,7 +118,7 @@ def measure(peers: list[Peer], missing: list[str], rounds: int, tokens: int) -> 
                     reading = peer.ask("read")["bytes_s"]
                     found = {"GB/s": reading / 1e9}
                 else:
-                    found = one_turn(peer, case, tokens, f"round {number}", reading)
+                    found = one_turn(peer, case, tokens if number else WARM_UP_TOKENS, f"round {number}", reading)
             except Failed as error:
                 print(error, file=sys.stderr)
                 missing.append(f"{peer.kind.name}: failed in {case.name}")
@@ -198,10 +200,12 @@ def write(parts: Sequence[str], lines: dict[str, list[plot.Point]]) -> None:
     old = page.read_text(encoding="utf-8")
     if old.count(MARK) != 2:
         raise SystemExit(f"{page} must have the line {MARK} twice")
-    text = "\n\n".join(parts)
-    page.write_text(re.sub(f"{MARK}.*{MARK}", lambda _: f"{MARK}\n{text}\n{MARK}", old, flags=re.DOTALL), encoding="utf-8")
+    drawing = page.with_suffix(".svg")
     if lines:
-        plot.draw(page.with_suffix(".svg"), lines)
+        plot.draw(drawing, lines)
+    picture = [f"![Throughput against time to first token and time per token]({drawing.name})"] if drawing.exists() else []
+    text = "\n\n".join([*parts, *picture])
+    page.write_text(re.sub(f"{MARK}.*{MARK}", lambda _: f"{MARK}\n{text}\n{MARK}", old, flags=re.DOTALL), encoding="utf-8")
 
 
 if __name__ == "__main__":
