@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from local_engine.config import EngineConfig
 from local_engine.errors import BadRequest, ConfigError, EngineError, Unavailable
+from local_engine.streams import Stream, TokenLog
 from local_engine.transport import Connection, Transport
 from local_engine.wire import (
     MAX_CHOICES,
@@ -33,7 +34,6 @@ from local_engine.wire import (
     Cancel,
     Embed,
     Hello,
-    Logged,
     Params,
     Piece,
     Ping,
@@ -47,11 +47,9 @@ from local_engine.wire import (
 )
 
 if TYPE_CHECKING:  # imported by `_load`: the socket answers before torch is there
-    from local_engine.detokenizer import TextStream
     from local_engine.embeddings import EmbeddingQueue
     from local_engine.engine import Engine, Output
-    from local_engine.grammar import Grammars, Matcher
-    from local_engine.sampling import Pick
+    from local_engine.grammar import Grammars
     from local_engine.tokenizer import Tokenizer
 
 log = logging.getLogger("tollway.engine")
@@ -61,68 +59,6 @@ HEARTBEAT_S = 1.0
 FLUSH_S = 1.0
 PARENT_GONE_S = 5.0  # then the process ends whatever its threads do
 CRASHED = 70
-MAX_SEED = 2**64
-SEED_STEP = 0xD1342543DE82EF95  # between the seeds of a request's choices: odd, so that they differ
-
-
-class Stream:
-    """One choice of an open request. `prompt`, `text` and `matcher` are set by an encoding thread before the engine knows it.
-
-    family: all choices of the request. Those after the first join the engine when the first has its first token, so that they find its
-    prompt computed.
-    """
-
-    __slots__ = ("cancelled", "choice", "connection", "family", "held", "id", "log", "matcher", "output_tokens", "prompt", "submit", "text")
-
-    def __init__(self, key: int, connection: Connection, submit: Submit, family: list[Stream]) -> None:
-        self.id = key  # the engine's; the client's is submit.id
-        self.connection = connection
-        self.submit = submit
-        self.family = family
-        self.choice = len(family)
-        self.prompt: list[int] = []
-        self.text: TextStream | None = None
-        self.matcher: Matcher | None = None
-        self.log: TokenLog | None = None
-        self.held: list[int] = []  # ids whose text is not out yet
-        self.output_tokens = 0
-        self.cancelled = False
-
-    @property
-    def params(self) -> Params:
-        """Its own: every choice draws by a seed of its own."""
-        params = self.submit.params
-        if self.choice == 0 or params.seed is None:
-            return params
-        return replace(params, seed=(params.seed + self.choice * SEED_STEP) % MAX_SEED)
-
-
-class TokenLog:
-    """Log probabilities on their way out with the text of their tokens; behind a stop string they stay inside as it does."""
-
-    def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
-        self._bytes_of = bytes_of
-        self._waiting: list[Logged] = []
-        self._told_bytes = 0
-        self._shown_bytes = 0
-
-    def add(self, pick: Pick) -> None:
-        top = [(self._bytes_of(token), logprob) for token, logprob in pick.top]
-        self._waiting.append(Logged(self._bytes_of(pick.token), pick.logprob or 0.0, top))
-
-    def take(self, text: str, stopped: bool) -> list[Logged]:
-        """Of the tokens so far, now that this text goes out."""
-        self._shown_bytes += len(text.encode())
-        taken, self._waiting = self._waiting, []
-        if not stopped:
-            self._told_bytes += sum(len(one.token) for one in taken)
-            return taken
-        found = []
-        for one in taken:
-            if self._told_bytes < self._shown_bytes:
-                found.append(one)
-            self._told_bytes += len(one.token)
-        return found
 
 
 class Server:

@@ -63,7 +63,7 @@ def _run(folder: Path, rng: random.Random, say: Callable[[str], None]) -> None:
 
 
 def pids(gateway: Gateway) -> list[int]:
-    return [int(pid) for pid in re.findall(r'"child": "engine tiny", "pid": (\d+)', gateway.log)]
+    return [int(pid) for pid in re.findall(r'"child started", "child": "engine tiny", "pid": (\d+)', gateway.log)]
 
 
 async def broken(gateway: Gateway, how: signal.Signals, after_s: float) -> tuple[Counter[str], list[float]]:

@@ -213,7 +213,7 @@ def test_beyond_the_queue_503_says_when_to_come_again(gateway: Gateway) -> None:
 
 
 def test_killed_it_fails_over_before_the_first_token_and_tells_behind_it_and_comes_back(gateway: Gateway) -> None:
-    pid = int(re.findall(r'"child": "engine tiny", "pid": (\d+)', gateway.log)[-1])
+    pid = int(re.findall(r'"child started", "child": "engine tiny", "pid": (\d+)', gateway.log)[-1])
     with ThreadPoolExecutor(1) as pool, begun(gateway, "only") as stream:
         asked = waiting(gateway, pool, "both")
         os.kill(pid, signal.SIGKILL)
