@@ -28,6 +28,7 @@ from gateway.db.engine import database_url, make_engine
 from gateway.db.tables import price_book
 from gateway.money.pricing import seed_price
 from gateway.published import load_published
+from gateway.routing.judges import Judges
 from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, BackendSettings, ConfigError, Settings, check_vendors
 from gateway.telemetry import setup_logging, sink
 from providers.signers import resolve
@@ -60,7 +61,7 @@ def check(settings: Settings) -> None:
             raise ConfigError(f"backends.{backend.name}.api_key: the vendor {vendor.name} needs a key: env:NAME or file:PATH.")
     try:
         _secrets(settings)
-        build_catalog(settings, {})
+        Judges().load(build_catalog(settings, {}).routes)
         database_url(settings.storage)
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -19,7 +19,7 @@ from gateway.db.engine import make_engine
 from gateway.db.tables import HEAD, api_keys, price_book
 from gateway.prepare import NotYet, check, prepare
 from gateway.published import publish
-from gateway.settings import BackendSettings, ConfigError, PriceSettings, Settings, Storage
+from gateway.settings import BackendSettings, ConfigError, PriceSettings, QualitySettings, RouteSettings, Settings, Storage
 
 HOSTED = BackendSettings(name="mini", vendor="openai", model="gpt-4o-mini", api_key="env:TEST_KEY")
 PRICED = BackendSettings(name="own", vendor="vllm", model="llama", price=PriceSettings(input="0.1", output="0.2"))
@@ -142,3 +142,10 @@ def test_exit_status_and_one_line(tmp_path: Path, database_url: str, backend: Ba
     assert done.returncode == status, done.stderr
     assert ("First admin key" in done.stdout) is (status == 0)
     assert "Traceback" not in done.stderr and "hunter2" not in done.stderr and "tw-" not in done.stderr
+
+
+def test_a_quality_model_that_cannot_be_read_is_refused_by_its_route(tmp_path: Path) -> None:
+    backends = tuple(BackendSettings(name=name, vendor="scripted", model="m") for name in "ab")
+    rule = QualitySettings(weak=("a",), floor=0.9, model=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"routes\.r\.quality\.model: .*none: cannot be read"):
+        check(Settings(backends=backends, routes=(RouteSettings(name="r", backends=("a", "b"), quality=rule),)))

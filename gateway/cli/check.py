@@ -21,6 +21,7 @@ from gateway.db.engine import database_url, make_engine, reading, redacted
 from gateway.db.tables import price_book
 from gateway.money.pricing import seed_price
 from gateway.prepare import check as check_settings
+from gateway.routing.quality import DEFAULT, QualityError, load
 from gateway.settings import BackendSettings, Settings, has_local_libraries
 from providers.errors import ProviderError
 from providers.http import Upstream
@@ -74,7 +75,7 @@ async def outside(chosen: Settings) -> list[Finding]:
         found += await asyncio.gather(*(one(backend) for backend in chosen.backends))
     finally:
         await upstream.close()
-    return found + [the_price(backend, priced) for backend in chosen.backends] + the_vectors(chosen)
+    return found + [the_price(backend, priced) for backend in chosen.backends] + the_vectors(chosen) + the_quality(chosen)
 
 
 def state_folder(state: Path) -> Finding:
@@ -192,6 +193,21 @@ def the_vectors(chosen: Settings) -> list[Finding]:
         if len(models) > 1:
             text = f"its vectors are of different models ({', '.join(models)}), which cannot be compared: give each a route of its own"
             found.append(Finding("warning", f"route {route.name}", text))
+    return found
+
+
+def the_quality(chosen: Settings) -> list[Finding]:
+    """Models that say where weak backends will do."""
+    found = []
+    for route in chosen.routes:
+        if route.quality is None:
+            continue
+        subject = f"quality of route {route.name}"
+        try:
+            model = load(Path(route.quality.model) if route.quality.model else DEFAULT)
+            found.append(Finding("ok", subject, f"model {model.version}, from {model.about.get('origin', 'unknown labels')}"))
+        except QualityError as error:
+            found.append(Finding("problem", subject, str(error)))
     return found
 
 

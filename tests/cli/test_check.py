@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.check import Finding, file_system, outside, state_folder, the_price, the_vectors
-from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
+from gateway.cli.check import Finding, file_system, outside, state_folder, the_price, the_quality, the_vectors
+from gateway.settings import BackendSettings, PriceSettings, QualitySettings, RouteSettings, Settings, Storage
 from tests.cli.test_cli import tollway
 from tests.fakes.engine_pages import reply, sglang
 from tests.fakes.upstream import FakeUpstream, Received, Step, json_reply
@@ -145,3 +145,16 @@ def test_a_route_over_vectors_of_two_models() -> None:
     routes = (RouteSettings(name="mixed", backends=("a", "b")), RouteSettings(name="one", backends=("a", "c")))
     found = the_vectors(Settings(backends=backends, routes=routes))
     assert [(finding.level, finding.subject) for finding in found] == [("warning", "route mixed")]
+
+
+def test_models_that_say_where_weak_backends_will_do(tmp_path: Path) -> None:
+    backends = tuple(BackendSettings(name=name, vendor="scripted", model="m") for name in "ab")
+
+    def found(model: str) -> Finding:
+        rule = QualitySettings(weak=("a",), floor=0.9, model=model)
+        return the_quality(Settings(backends=backends, routes=(RouteSettings(name="r", backends=("a", "b"), quality=rule),)))[0]
+
+    assert found("").level == "ok" and "RouteLLM" in found("").text
+    (tmp_path / "broken").write_bytes(b"x")
+    assert found(str(tmp_path / "broken")).level == found(str(tmp_path / "none")).level == "problem"
+    assert the_quality(Settings(backends=backends)) == []
