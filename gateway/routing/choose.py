@@ -33,7 +33,7 @@ class Knobs(Struct, frozen=True, gc=False):
     """What the operator sets. margin: a prediction counts as in time within this share of an objective."""
 
     catalog: str = ""
-    margin: float = 0.93
+    margin: float = 0.96
     explore_share: float = 0.03
 
 
@@ -50,9 +50,10 @@ def rates_of(price: Price, input_tokens: int, kept: bool = False) -> Rates:
 
 def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, output_tokens: int, odds_ppm: int = 0) -> int:
     """Expected nano-USD of one request: its price, rounded once, and by the odds of a failure as much again for what that wastes."""
-    tokens = (input_tokens - cache_read_tokens) * rates[0] + cache_read_tokens * rates[2] + output_tokens * rates[1]
-    once = (tokens + 500_000) // 1_000_000 + rates[3]
-    return once + once * odds_ppm // 1_000_000
+    rate_in, rate_out, rate_cached, per_request = rates
+    tokens = (input_tokens - cache_read_tokens) * rate_in + cache_read_tokens * rate_cached + output_tokens * rate_out
+    once = (tokens + 500_000) // 1_000_000 + per_request
+    return once + once * odds_ppm // 1_000_000 if odds_ppm else once
 
 
 def assess(features: Features, state: BackendState, now: float, lent: Soon = ()) -> Candidate:
@@ -63,25 +64,24 @@ def assess(features: Features, state: BackendState, now: float, lent: Soon = ())
         return Candidate(backend.name, reason)
     prompt, output = features.input_tokens, features.expected_output_tokens
     high = features.output_high_tokens
+    own, in_flight = backend.own, state.in_flight
     ready_ms = 0
-    if state.doubtful:
-        unready_reason, wait_s = unready(state, prompt, output, now)
-        if unready_reason:
-            reason = unready_reason
-            ready_ms = int(wait_s * 1000)
-        elif not reason:
-            reason = yielding(features, state, now)
+    unready_reason, wait_s = unready(state, prompt, output, now)
+    if unready_reason:
+        reason = unready_reason
+        ready_ms = int(wait_s * 1000)
+    elif not reason and (backend.parallel is not None or state.engine.crowded):
+        reason = yielding(features, state, now)
     rates = state.rates
     kept = features.marked and backend.dialect in ASKED_FOR
     if backend.price is not None and (rates is None or kept):
         rates = rates_of(backend.price, prompt, kept)
     first, pace = state.predictor.ttft, state.predictor.tpot
-    in_flight = state.in_flight
     cached, held, hit_ppm, soon_there, ahead = 0, 0, 0, 0, 0
-    if lent or (backend.own and features.prefix):
+    if lent or (own and features.prefix):
         cached, held, hit_ppm, soon_there = _cached(features, state, rates, lent, now)
     timed = prompt
-    if backend.own:
+    if own:
         ahead, in_flight = state.load(now)
         timed += ahead - cached
     ttft_line, tpot_line = state.ttft_line(now), pace.line(now)
@@ -90,13 +90,12 @@ def assess(features: Features, state: BackendState, now: float, lent: Soon = ())
     samples = first.window.samples
     odds = state.odds_ppm(now)
     doubt = 0 if samples and samples[-1][0] >= now - state.fresh_s else 1
-    asked = in_flight > 0
-    if not backend.own and (first.window.worth_a_trial(now, asked) or pace.window.worth_a_trial(now, asked)):
+    if not own and (first.window.unwell or pace.window.unwell) and _worth_a_trial(state, now):
         doubt = WORTH_A_TRIAL
     return Candidate(
         backend.name,
         reason,
-        backend.own,
+        own,
         state.kin,
         state.price_id,
         rates,
@@ -117,6 +116,11 @@ def assess(features: Features, state: BackendState, now: float, lent: Soon = ())
         hit_ppm,
         soon_there,
     )
+
+
+def _worth_a_trial(state: BackendState, now: float) -> bool:
+    asked, predictor = state.in_flight > 0, state.predictor
+    return predictor.ttft.window.worth_a_trial(now, asked) or predictor.tpot.window.worth_a_trial(now, asked)
 
 
 def _cached(features: Features, state: BackendState, rates: Rates | None, lent: Soon, now: float) -> tuple[int, int, int, int]:
@@ -143,7 +147,7 @@ def choose(features: Features, states: Sequence[BackendState], now: float, draw:
     lent: Soon = ()
     if features.prefix:
         first = features.prefix[0]
-        holders = [state.prompts for state in states if first in state.prompts.known]
+        holders = [state.prompts for state in states if state.reads_for_less and first in state.prompts.known]
         lent = soon(features, holders, now) if holders else ()
     decision = Decision(
         POLICY,
@@ -200,7 +204,10 @@ def _failover(decision: Decision, order: list[int], keys: dict[int, Key]) -> lis
     """The first, then whom to regret least after it failed: those in time before the late, other vendors before its own, then as ranked."""
     candidates = decision.candidates
     kin = candidates[order[0]].kin
-    return [order[0], *sorted(order[1:], key=lambda i: (keys[i][0], candidates[i].kin == kin))]
+    groups: tuple[list[int], ...] = ([], [], [], [])
+    for i in order[1:]:
+        groups[2 * keys[i][0] + (candidates[i].kin == kin)].append(i)
+    return [order[0], *groups[0], *groups[1], *groups[2], *groups[3]]
 
 
 def _first(decision: Decision, order: list[int], keys: dict[int, Key]) -> tuple[list[int], bool, float]:
@@ -210,9 +217,10 @@ def _first(decision: Decision, order: list[int], keys: dict[int, Key]) -> tuple[
     doubtful, share = _worth_exploring(decision, order)
     if doubtful:
         if draw < share:
-            place = _halving(draw / share, len(doubtful))
+            place = _by_price(draw / share, len(doubtful))
             order.remove(doubtful[place])
-            return [doubtful[place], *order], True, share * 0.5 ** min(place + 1, len(doubtful) - 1)
+            odds = 0.25**place * (0.75 if place < len(doubtful) - 1 else 1.0)
+            return [doubtful[place], *order], True, share * odds
         propensity = 1.0 - share
         draw = (draw - share) / propensity
     best = keys[order[0]]
@@ -228,28 +236,33 @@ def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:
     """Sort keys: those in time by cost, then the late ones by their worst ratio. Equal costs go by predicted time, then by load; without
     objectives nobody waits for a time, so load comes first."""
     candidates, margin = decision.candidates, decision.margin
-    ttft, tpot, deadline = (_limit_us(ms) for ms in (decision.ttft_ms, decision.tpot_ms, decision.deadline_ms))
-    goals = min(ttft, tpot, deadline) < math.inf
+    ttft, tpot, deadline = _limit_us(decision.ttft_ms), _limit_us(decision.tpot_ms), _limit_us(decision.deadline_ms)
     keys: dict[int, Key] = {}
+    costs: dict[int, int] = {}  # whose it was first
     for i in eligible:
         c = candidates[i]
-        cost = _known(c.cost)
-        if not goals:
-            keys[i] = (0, cost, *(_pending(decision, c) or (c.in_flight, _octave_third(c.e2e95_us))))
-            continue
-        ratio = max(c.ttft95_us / ttft, c.tpot95_us / tpot, c.e2e95_us / deadline)
+        cost = UNPRICED if c.cost is None else c.cost
+        ratio = c.ttft95_us / ttft
+        if ratio < (pace := c.tpot95_us / tpot):
+            ratio = pace
+        if ratio < (end := c.e2e95_us / deadline):
+            ratio = end
         if ratio > margin:
             keys[i] = (1, ratio, cost, c.in_flight)
+        elif (other := costs.setdefault(cost, i)) == i:
+            keys[i] = (0, cost, 0, 0)
         else:
-            keys[i] = (0, cost, *(_pending(decision, c) or (_octave_third(c.e2e95_us), c.in_flight)))
+            keys[other], keys[i] = _among_equals(decision, other, cost), _among_equals(decision, i, cost)
     return keys
 
 
-def _pending(decision: Decision, c: Candidate) -> tuple[int, int] | None:
-    """For replicas of one's own: what must be prefilled before the first token, this prompt's uncached part included; None elsewhere."""
-    if not c.own:
-        return None
-    return (c.ahead + decision.input_tokens - c.cached) // PENDING_TOKENS, c.in_flight
+def _among_equals(decision: Decision, i: int, cost: int) -> Key:
+    c = decision.candidates[i]
+    if c.own:  # replicas: what must be prefilled before the first token, this prompt's uncached part included
+        return (0, cost, (c.ahead + decision.input_tokens - c.cached) // PENDING_TOKENS, c.in_flight)
+    if decision.ttft_ms is None and decision.tpot_ms is None and decision.deadline_ms is None:
+        return (0, cost, c.in_flight, _octave_third(c.e2e95_us))
+    return (0, cost, _octave_third(c.e2e95_us), c.in_flight)
 
 
 def _limit_us(objective_ms: float | None) -> float:
@@ -277,11 +290,11 @@ def _worth_exploring(decision: Decision, order: Sequence[int]) -> tuple[list[int
     return doubtful, share
 
 
-def _halving(draw: float, count: int) -> int:
-    """A place among `count`: each half as likely as the one before it, the last two alike."""
+def _by_price(draw: float, count: int) -> int:
+    """A place among `count`, the cheapest first: each but the last three times as likely as all that come after it."""
     place = 0
-    while place < count - 1 and draw < 0.5:
-        draw *= 2.0
+    while place < count - 1 and draw >= 0.75:
+        draw = 4.0 * draw - 3.0
         place += 1
     return place
 

@@ -13,7 +13,7 @@ from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotReady, Ra
 from gateway.labels import text_of
 from gateway.routing.decision import Candidate
 from gateway.routing.features import Features
-from gateway.routing.state import BackendState
+from gateway.routing.state import STALLED, BackendState
 from providers import errors as upstream
 
 # in the order they are looked at: the candidate that came furthest explains the refusal
@@ -25,6 +25,7 @@ QUALITY = "quality"  # a weak backend, and the prompt is predicted to need a str
 SOFT = (*SOFT_HEALTH, QUALITY, *SIZE)
 MIN_RETRY_AFTER_S = 1.0
 BUSY_RETRY_AFTER_S = 1.0
+READY = ("", 0.0)
 TOLD_BACKENDS = 16  # whose labels an error names
 
 
@@ -61,7 +62,9 @@ def unready(state: BackendState, prompt: int, output: int, now: float) -> tuple[
     """Why a backend that could carry a request of so many tokens should not get it now, and for how many seconds that holds (0 = not
     known): rate_limited, parallel or a name of SOFT_HEALTH, or ""."""
     health = state.health
-    reason = health.reason(now)
+    reason = ""
+    if health.ejections > 0 or health.wait_until > 0.0 or health.cool_until > 0.0:
+        reason = health.reason(now)
     if reason == "rate_limited":
         return reason, health.ready_at(now) - now
     parallel = state.backend.parallel
@@ -69,10 +72,10 @@ def unready(state: BackendState, prompt: int, output: int, now: float) -> tuple[
         return "parallel", 0.0
     if reason:
         return reason, health.ready_at(now) - now
-    if state.stalled(now):
+    if len(state.waiting) >= STALLED and state.stalled(now):
         return "stalled", 0.0
     wait_s = state.headroom.wait_s(now, prompt, output) if state.headroom.limited else 0.0
-    return ("headroom", wait_s) if wait_s > 0.0 else ("", 0.0)
+    return ("headroom", wait_s) if wait_s > 0.0 else READY
 
 
 def yielding(features: Features, state: BackendState, now: float) -> str:

@@ -28,10 +28,8 @@ class Allowance:
     def wait_s(self, now: float, amount: float) -> float:
         """Seconds until `amount` may go out by what is known; 0.0 = now. More than the limit lets through at once waits for a full one."""
         wait = 0.0
-        if self._per_s is not None:
-            if now > self._at:
-                self._left = min(self._most, self._left + (now - self._at) * self._per_s)
-                self._at = now
+        if amount > self._left and self._per_s is not None:
+            self._refill(now)
             wanted = amount if amount < self._most else self._most
             if wanted > self._left:
                 wait = (wanted - self._left) / self._per_s
@@ -42,9 +40,15 @@ class Allowance:
     def took(self, now: float, amount: float) -> None:
         """So much went out; a negative amount comes back (less was used than was expected)."""
         if self._per_s is not None:
+            self._refill(now)
             self._left = min(self._most, self._left - amount)
         self._told -= amount
         self.sent += amount
+
+    def _refill(self, now: float) -> None:
+        if self._per_s is not None and now > self._at:
+            self._left = min(self._most, self._left + (now - self._at) * self._per_s)
+            self._at = now
 
     def told(self, now: float, left: float, reset_s: float) -> None:
         """The vendor says what is left until its limit is whole again."""
@@ -83,7 +87,9 @@ class Headroom:
 
     def wait_s(self, now: float, prompt: int, output: int) -> float:
         """Seconds until a request of so many tokens may go out; 0.0 = now."""
-        wait = max(self.requests.wait_s(now, 1.0), self.tokens.wait_s(now, prompt + output))
+        wait = self.requests.wait_s(now, 1.0)
+        other = self.tokens.wait_s(now, prompt + output)
+        wait = max(wait, other)
         if self._apart:
             wait = max(wait, self.input.wait_s(now, prompt), self.output.wait_s(now, output))
         return wait

@@ -62,7 +62,7 @@ def residual95(line: Line, us: int, tokens: int, in_flight: int) -> int:
 
 
 def _fitted(line: Line, tokens: int, in_flight: int) -> tuple[int, int]:
-    _, slope, load, intercept, spread = (*line, 0, 0, 0, 0)[:5]
+    _, slope, load, intercept, spread = line if len(line) == 5 else (*line, 0, 0, 0, 0)[:5]
     return intercept + slope * tokens // 1_000_000 + load * in_flight // 1000, spread
 
 
@@ -75,7 +75,7 @@ class Window:
     """The q95 of recent samples (WINDOW, span_s), padded with a prior. A sample: (time, value, whatever made it); its time is when its
     request was sent, so that an answer that took a minute is a minute old, and samples are kept in that order."""
 
-    __slots__ = ("_ordered", "_q95", "_since", "_span_s", "epoch", "prior", "samples", "usual", "worst")
+    __slots__ = ("_ordered", "_since", "_span_s", "epoch", "expires", "known95", "prior", "samples", "unwell", "usual", "worst")
 
     def __init__(self, prior: int, span_s: float = WINDOW_S) -> None:
         self.prior = prior
@@ -86,7 +86,9 @@ class Window:
         self.usual = prior  # a mean over many windows, in which no sample counts as more than twice of it
         self.samples: deque[tuple[float, int, tuple[int, int, int]]] = deque()
         self._ordered: list[int] = []
-        self._q95 = prior
+        self.known95 = prior  # until it expires
+        self.expires = float("inf")  # when the oldest sample is too old
+        self.unwell = False  # far worse than it used to be
 
     def add(self, at: float, value: int, raw: tuple[int, int, int] = (0, 0, 0)) -> None:
         """at: when the request was sent."""
@@ -110,25 +112,24 @@ class Window:
             place -= 1
         samples.insert(place, (at, value, raw))
         insort(self._ordered, value)
-        self._q95 = self.mixed(())
+        self._settle()
 
     def worth_a_trial(self, now: float, asked: bool) -> bool:
         """Far worse than it used to be by what was known before a silence, and nothing that came since is bad; of what came nothing, only
         if no request is waiting there (asked)."""
-        samples = self.samples
-        if not samples or self._q95 <= UNWELL * self.usual:
+        if not self.unwell:
             return False
-        if now - samples[-1][0] > GAP * self._span_s:
+        if now - self.samples[-1][0] > GAP * self._span_s:
             return not asked
-        return 0 < self.epoch < PAD and 2 * self.worst < self._q95
+        return 0 < self.epoch < PAD and 2 * self.worst < self.known95
 
     def q95(self, now: float) -> int:
-        samples = self.samples
-        if samples and samples[0][0] < now - self._span_s:
+        if now > self.expires:
+            samples = self.samples
             while samples and samples[0][0] < now - self._span_s:
                 self._drop()
-            self._q95 = self.mixed(())
-        return self._q95
+            self._settle()
+        return self.known95
 
     def mixed(self, late: Sequence[tuple[float, int]]) -> int:
         """The q95 with `late` samples beside the recorded ones: (time, value). A run of bad ones at the end counts at once."""
@@ -150,11 +151,17 @@ class Window:
         """New values for the same samples, in their order."""
         self.samples = deque((at, value, raw) for (at, _, raw), value in zip(self.samples, values, strict=True))
         self._ordered = sorted(values)
-        self._q95 = self.mixed(())
+        self._settle()
 
     def replaced(self, at: float) -> bool:
         """Whether WINDOW requests that were sent later have been answered."""
         return len(self.samples) >= WINDOW and at < self.samples[0][0]
+
+    def _settle(self) -> None:
+        samples = self.samples
+        self.known95 = self.mixed(())
+        self.expires = samples[0][0] + self._span_s if samples else float("inf")
+        self.unwell = bool(samples) and self.known95 > UNWELL * self.usual
 
     def _drop(self) -> None:
         value = self.samples.popleft()[1]
@@ -232,7 +239,7 @@ class Times:
     def line(self, now: float, late: Sequence[tuple[float, int]] = ()) -> Line:
         """late: (when sent, what is left over) of requests that still wait, beside what is known."""
         window = self.window
-        base = window.q95(now)
+        base = window.known95 if now <= window.expires else window.q95(now)
         if late:
             return window.mixed(late), *self._rest
         line = self._line

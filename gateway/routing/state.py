@@ -8,7 +8,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from gateway.catalog import Backend
-from gateway.routing.affinity import PromptCache
+from gateway.routing.affinity import PromptCache, keeps_prompts
 from gateway.routing.engine_load import EngineLoad, Load
 from gateway.routing.features import Features
 from gateway.routing.headroom import Headroom
@@ -24,7 +24,8 @@ CONTENDED = 0.8  # of its parallel requests
 FRESH = 0.25  # of the window's span: a backend with a sample this young is not explored
 STALLED = 3  # so many requests that wait long, and no answer since they began: the backend hangs
 STALLED_TIMES = 3.0  # long = so many times the prediction
-CUT_SHORT = 2  # a late request that was cancelled would have waited for so many times as long: else a hedge would hide how late it was
+CUT_SHORT = 2  # a late request that was cancelled would have waited so many times as long: else a hedge would hide how late a hosted
+# backend is; in a queue of one's own what is ahead is known
 FAILURE_MEMORY_S = 60.0  # failures and answers count by half after so long
 ANSWERS_BEFORE = 10.0  # as if so many answers had come before the first attempt
 
@@ -54,6 +55,7 @@ class BackendState:
         "price_id",
         "prompts",
         "rates",
+        "reads_for_less",
         "waiting",
         "workers",
     )
@@ -83,6 +85,7 @@ class BackendState:
         self.backend = backend
         self.share(self.workers)
         self.prompts.keep_s = backend.prompt_cache_s
+        self.reads_for_less = not backend.own and keeps_prompts(backend)  # what its vendor's prompt cache holds
         self.kin = crc32(backend.vendor.encode()) & 0xFFFF  # whoever shares it may fail for the same reason
         self.price_id = "" if backend.price is None else backend.price.id
         self.rates: Rates | None = None  # None also when a long prompt has rates of its own: see pricing in choose.py
@@ -105,7 +108,9 @@ class BackendState:
         """The prediction of the first token; requests that wait longer than it said count as samples, which is what betrays a hang."""
         times = self.predictor.ttft
         line = times.line(now)
-        if not self.waiting:
+        for oldest in self.waiting:
+            if (now - oldest.began) * 1e6 > oldest.expected_us:
+                break
             return line
         late = []
         for seen, call in enumerate(self.waiting):
@@ -133,28 +138,12 @@ class BackendState:
         """Whether this team's calls under way are worth more than an equal share of all."""
         return len(self.held) > 1 and self.held.get(team, 0) * len(self.held) > sum(self.held.values())
 
-    @property
-    def doubtful(self) -> bool:
-        """Whether anything may speak against asking it now; most backends, most of the time, are asked no further."""
-        health = self.health
-        return (
-            len(self.waiting) >= STALLED
-            or self.headroom.limited
-            or self.backend.parallel is not None
-            or self.engine.crowded
-            or health.ejections > 0
-            or health.wait_until > 0.0
-            or health.cool_until > 0.0
-        )
-
     def stalled(self, now: float) -> bool:
         """Several wait for much longer than was predicted, and none was answered since: silence, of which no average tells."""
-        if len(self.waiting) < STALLED:
-            return False
-        for seen, call in enumerate(self.waiting, 1):
-            if now - call.began <= STALLED_TIMES * call.expected_us / 1e6:
+        for late, call in enumerate(self.waiting, 1):
+            if (now - call.began) * 1e6 <= STALLED_TIMES * call.expected_us:
                 return False
-            if seen == STALLED:
+            if late == STALLED:
                 return self.last_token_at < call.began
         return False
 
@@ -212,7 +201,7 @@ class Call:
             if own:
                 self._fresh -= state.prefixes.cached_tokens(features.prefix, features.input_tokens)
                 state.prefixes.sent(features.prefix)
-            else:
+            elif state.reads_for_less:
                 self._held = state.prompts.held_tokens(features, now)
         ahead, self.load = state.load(now) if own else (0, 0)
         self.tokens = ahead + self._fresh
@@ -249,7 +238,7 @@ class Call:
         state.waiting.pop(self, None)
         state.outstanding -= self._fresh
         state.last_token_at = now
-        if self._prefix and not state.backend.own:
+        if self._prefix and state.reads_for_less:
             state.prompts.answered(self._prefix, now)
         if self.stream:
             state.predictor.ttft.observe(self.began, now - self.began, self.tokens, self.load)
@@ -286,7 +275,7 @@ class Call:
     def left(self, now: float) -> None:
         """Ended without a verdict: the client went away, or another attempt won."""
         if self._close():
-            self._learn_from_wait(now, CUT_SHORT)
+            self._learn_from_wait(now, 1 if self._state.backend.own else CUT_SHORT)
             self._state.health.left(self)
 
     def _learn_from_wait(self, now: float, times_as_long: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bench.sim import policies, summary, traces, world
+from tests.bench.sim import affinity, cost, policies, summary, traces, world
 from tests.bench.sim.engine import Engine, Sequence, Speed
 from tests.bench.sim.run import Clock, Policy, Simulation, World, build
 
@@ -92,3 +92,16 @@ def test_a_vendors_bucket_lets_through_what_its_limit_says() -> None:
             bucket.take(1.0)
             passed += 1
     assert passed == pytest.approx(600 + 15, abs=3)
+
+
+def test_what_is_measured_is_a_decision_over_eight_backends_that_are_all_judged() -> None:
+    told = cost.measure(turns=1, calls=5)
+    assert told.choose_us > 0 and told.loop_us > 0 and 500 < told.record_bytes <= 1500
+    assert f"{told.choose_us:.1f} µs" in cost.text(told)
+
+
+def test_the_bound_of_affinity_computes_what_was_never_asked_before() -> None:
+    prefix = tuple(range(8))
+    twice = affinity.alone([traces.Asked(i, 0.0, 4096, 10, prefix=prefix) for i in range(2)])
+    speed = affinity.SPEED
+    assert twice == pytest.approx([speed.prefill_s + speed.step_s, 4096 * speed.prefill_s + 2 * speed.step_s]), "then a single token"

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.settings import Routing
-from tests.bench.sim import policies, summary, traces, world
+from tests.bench.sim import cost, policies, summary, traces, world
 from tests.bench.sim.run import Clock, Policy, Result, Simulation, World, build
 from tests.bench.sim.summary import Figures
 
@@ -125,7 +125,7 @@ def main() -> None:
         found.setdefault((job.scenario, job.policy), []).append(one)
     rows = {s: {name: summary.mean(found[s, name]) for name in names} for s in scenarios}
     curves = {s: [(f.met, f.usd) for f in (summary.mean(found[s, name]) for name in curve)] for s in scenarios}
-    text = "\n\n".join(summary.table(s, rows[s], curves[s]) for s in scenarios)
+    text = "\n\n".join([*(summary.table(s, rows[s], curves[s]) for s in scenarios), cost.text(cost.measure())])
     print(text)
     if asked.write:
         write(text, rows, curves)

@@ -18,6 +18,7 @@ from gateway.routing.router import Choice, Router
 
 BACKENDS = 8
 TURNS, CALLS = 60, 200
+AIM_US = 25.0
 LOOP = 400  # steps of the reference
 
 
@@ -86,7 +87,7 @@ def seasoned(where: Catalog, features: Features) -> tuple[Router, float]:
     return router, now
 
 
-def measure() -> Cost:
+def measure(turns: int = TURNS, calls: int = CALLS) -> Cost:
     where = catalog()
     features = request()
     router, now = seasoned(where, features)
@@ -94,28 +95,28 @@ def measure() -> Cost:
     choices: list[Choice] = []
 
     def choose() -> None:
-        for i in range(CALLS):
-            choices.append(router.plan(features, route, where, now + 1e-5 * i, (i + 0.5) / CALLS))
+        for i in range(calls):
+            choices.append(router.plan(features, route, where, now + 1e-5 * i, (i + 0.5) / calls))
 
     def write() -> None:
-        for choice in choices[-CALLS:]:
+        for choice in choices[-calls:]:
             encode(choice.decision)
         choices.clear()
 
     def loop() -> None:
-        for _ in range(CALLS):
+        for _ in range(calls):
             total = 0
             for i in range(LOOP):
                 total += i & 7
 
     least = [float("inf")] * 3
-    for _ in range(TURNS):
+    for _ in range(turns):
         for which, work in enumerate((choose, write, loop)):
             least[which] = min(least[which], _cpu_us(work))
     decision = router.plan(features, route, where, now, 0.5).decision
     assert not any(one.reason for one in decision.candidates), "each of them is to be judged to the end"
     record = encode(decision)
-    return Cost(*(us / CALLS for us in least), len(record))
+    return Cost(*(us / calls for us in least), len(record))
 
 
 def _cpu_us(work: Callable[[], None]) -> float:
@@ -124,13 +125,13 @@ def _cpu_us(work: Callable[[], None]) -> float:
     return (time.process_time_ns() - began) / 1000
 
 
-def main() -> None:
-    c = measure()
-    print(
-        f"a decision over {BACKENDS} backends with its record: {c.choose_us:.1f} µs CPU, {c.ratio:.2f} times a loop of {LOOP} steps "
-        f"({c.loop_us:.1f} µs); encoded off the path in {c.encode_us:.1f} µs to {c.record_bytes} bytes"
+def text(c: Cost) -> str:
+    return (
+        f"A decision over {BACKENDS} backends with its record costs {c.choose_us:.1f} µs of CPU in the path (the aim: {AIM_US:g}), "
+        f"{c.ratio:.2f} times a plain loop of {LOOP} steps in the same run ({c.loop_us:.1f} µs); its {c.record_bytes} bytes are encoded "
+        f"off the path in {c.encode_us:.1f} µs."
     )
 
 
 if __name__ == "__main__":
-    main()
+    print(text(measure()))
