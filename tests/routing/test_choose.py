@@ -84,7 +84,7 @@ def test_relaxed_traffic_explores_what_has_no_fresh_sample(state: Make, features
     states = [state("cheap", price=price(1)), state("stale", price=price(5)), state("hopeless", price=price(5), ttft_prior_ms=90_000.0)]
     relaxed = features(deadline_ms=60_000.0)
     firsts = Counter(names(states, relaxed, draw=(i + 0.5) / 1000)[0] for i in range(1000))
-    assert firsts == {"cheap": 970, "stale": 15, "hopeless": 15}, "a prior may be wrong"
+    assert firsts["cheap"] == 970 and abs(firsts["stale"] - 22.5) < 1 and abs(firsts["hopeless"] - 7.5) < 1, "a prior may be wrong"
     assert names(states, features(), draw=0.01)[0] == "cheap", "without an objective there is nothing to learn for"
     assert names(states, features(deadline_ms=60_000.0, ttft_ms=1500.0), draw=0.01)[0] == "cheap"
     states[1].started(0.0, relaxed).first_token(0.5)
@@ -121,7 +121,7 @@ def test_propensity_is_the_chance_over_the_draw(state: Make, features: MakeFeatu
         counts[plan[0].name] += 1
         seen[f"{plan[0].name}{decision.explored}"] = decision.propensity
     assert counts["a"] / 10_000 == pytest.approx(seen["aFalse"], abs=0.016)
-    assert seen["cTrue"] == pytest.approx(0.015)
+    assert seen["cTrue"] == pytest.approx(0.0075)
     assert seen["aFalse"] == pytest.approx(0.485)
 
 
