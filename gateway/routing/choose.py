@@ -33,7 +33,7 @@ class Knobs(Struct, frozen=True, gc=False):
     """What the operator sets. margin: a prediction counts as in time within this share of an objective."""
 
     catalog: str = ""
-    margin: float = 0.95
+    margin: float = 0.93
     explore_share: float = 0.03
 
 

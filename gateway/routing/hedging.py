@@ -9,7 +9,7 @@ from gateway.routing.decision import SENT, Decision
 
 MOST = 20.0  # hedges that may follow one another at once, after so many requests that needed none
 AFTER = 0.6  # of the objective: without a first token by then a request is late
-EARLY = 0.85  # of the predicted time: a request that was expected to wait is not late before
+EARLY = 0.95  # of the predicted time: a request that was expected to wait is not late before
 
 
 def late_after_us(ttft_ms: float, ttft95_us: int) -> int:

@@ -42,7 +42,7 @@ def test_what_was_not_sent_comes_back_and_a_calm_hour_is_not_saved_up() -> None:
 
 def test_late_is_six_tenths_of_the_objective_but_not_before_most_of_what_was_predicted() -> None:
     assert late_after_us(1500.0, 500_000) == 900_000
-    assert late_after_us(1000.0, 900_000) == 765_000
+    assert late_after_us(1000.0, 900_000) == 855_000
 
 
 @pytest.fixture
