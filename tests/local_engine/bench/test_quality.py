@@ -12,9 +12,11 @@ import torch
 from local_engine.__main__ import main
 from local_engine.bench import quality
 from local_engine.bench.quality import Case, Score, logits, measure, table
+from local_engine.calibrate import told_text
 from local_engine.errors import ConfigError
 from local_engine.loader import load
 from local_engine.models.llama import Llama
+from tests.local_engine.tiny import real_model
 
 
 @pytest.fixture
@@ -66,3 +68,16 @@ def test_pieces_stand_beside_their_whole() -> None:
         "| int8, whole | 18.40 | 90.0% | 0.02000 |  |",
         "| int8, 16 at once | 18.50 | 89.1% | 0.02100 | +5.0% |",
     ]
+
+
+@pytest.mark.skipif(real_model() is None, reason="SmolLM2 has not been fetched")
+def test_int8_of_smollm2_is_near_f32_whole_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = real_model()
+    assert folder is not None
+    monkeypatch.setattr(quality, "WINDOW", 128)
+    monkeypatch.setattr(quality, "PIECES", (5,))
+    found = dict(measure(folder, told_text()[:2000], tokens=128, precisions=("int8",)))
+    whole, pieces = found[Case("int8", 128)], found[Case("int8", 5)]
+    assert whole.kl < 0.04
+    assert whole.same > 0.85
+    assert abs(pieces.kl / whole.kl - 1) < 0.1
