@@ -93,7 +93,8 @@ def test_a_peer_that_ends_says_what_it_wrote(tmp_path: Path) -> None:
 def test_a_peer_that_is_not_installed_is_said_to_be(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", "--model", "none"])
     monkeypatch.delenv("NO_SUCH_PEER", raising=False)
-    peers, missing = bench.start([Kind("one", "memory", "f32", (), "NO_SUCH_PEER")], bench.arguments())
+    peers: list[Peer] = []
+    missing = bench.start([Kind("one", "memory", "f32", (), "NO_SUCH_PEER")], bench.arguments(), peers)
     assert peers == []
     assert "one: not installed" in missing[0]
     assert "one: not installed" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import argparse
 import os
 import platform
 import re
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -61,11 +62,13 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     asked = arguments()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the peers are ended
     tokens = min(asked.tokens, QUICK_TOKENS) if asked.quick else asked.tokens
     names = asked.peers.split(";") if asked.peers else [kind.name for kind in KINDS if kind.name not in OPTIONAL]
     began = time.monotonic()
-    peers, missing = start([kind for kind in KINDS if kind.name in names], asked)
+    peers: list[Peer] = []
     try:
+        missing = start([kind for kind in KINDS if kind.name in names], asked, peers)
         figures = measure(peers, missing, asked.rounds, tokens)
         lines = {} if asked.quick else trade(peers)
         versions = "; ".join(f"{peer.kind.name}: {peer.version}" for peer in peers)
@@ -86,9 +89,8 @@ def main() -> int:
     return 0
 
 
-def start(kinds: Sequence[Kind], asked: argparse.Namespace) -> tuple[list[Peer], list[str]]:
-    """Those that can be started, and a sentence about each that cannot."""
-    peers: list[Peer] = []
+def start(kinds: Sequence[Kind], asked: argparse.Namespace, peers: list[Peer]) -> list[str]:
+    """Those that can be started are added to `peers`; a sentence about each that cannot."""
     missing: list[str] = []
     for kind in kinds:
         if not Path(kind.python).is_file():
@@ -101,7 +103,7 @@ def start(kinds: Sequence[Kind], asked: argparse.Namespace) -> tuple[list[Peer],
             print(error, file=sys.stderr)
     for line in missing:
         print(line, file=sys.stderr)
-    return peers, missing
+    return missing
 
 
 def measure(peers: list[Peer], missing: list[str], rounds: int, tokens: int) -> dict[tuple[str, str], list[float]]:

@@ -56,7 +56,7 @@ class Peer:
         )
         try:
             self.version: str = self._answer(START_S)["version"]
-        except Failed:
+        except BaseException:
             self.close()
             raise
         self._signal(signal.SIGSTOP)
