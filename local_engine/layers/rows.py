@@ -64,9 +64,9 @@ def _compile(group: int, head_dim: int) -> Callable[..., None]:
                 _mix(scratch, cache, spot, out[row, head * group :], group, head_dim)
 
     try:
-        return cast(Callable[..., None], numba.njit(run, cache=True, fastmath=True, error_model="numpy"))
+        return cast(Callable[..., None], numba.njit(run, cache=True, nogil=True, fastmath=True, error_model="numpy"))
     except RuntimeError:  # no folder to keep it in
-        return cast(Callable[..., None], numba.njit(run, fastmath=True, error_model="numpy"))
+        return cast(Callable[..., None], numba.njit(run, nogil=True, fastmath=True, error_model="numpy"))
 
 
 @_inlined
