@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ class Course:
         self.closed: list[Any] = []
         self.lost: list[Any] = []
         self.asked = 0
+        self.tasks: list[asyncio.Task[None]] = []
 
     async def frames(self, name: str, go: asyncio.Event, error: bool = False) -> AsyncGenerator[Frame, None]:
         try:
@@ -47,6 +48,16 @@ class Course:
             return second
 
         return race(self.x, first, wait_s, other, self.lost.append)
+
+
+def then(course: Course, happened: Callable[[], object], go: asyncio.Event) -> None:
+    """Let `go` once something happened: on a busy machine two times say nothing of an order."""
+
+    async def wait() -> None:
+        await until(happened, "what comes before")
+        go.set()
+
+    course.tasks.append(asyncio.create_task(wait()))
 
 
 def event(set_: bool = False) -> asyncio.Event:
@@ -79,7 +90,7 @@ async def test_the_second_wins_and_the_first_is_booked_and_closed_before_more_is
 async def test_the_first_may_still_win() -> None:
     course, go = Course(), event()
     frames = course.run(course.runner("a", go), course.runner("b", event()))
-    asyncio.get_running_loop().call_later(0.01, go.set)
+    then(course, lambda: course.asked, go)
     assert await texts(frames) == ["a0", "a1", "a2"]
     assert (course.lost, course.closed) == (["b"], ["b", "a"])
 
@@ -87,7 +98,7 @@ async def test_the_first_may_still_win() -> None:
 async def test_both_in_the_same_turn_is_one_winner() -> None:
     course, go = Course(), event()
     frames = course.run(course.runner("a", go), course.runner("b", go))
-    asyncio.get_running_loop().call_later(0.01, go.set)
+    then(course, lambda: course.asked, go)
     got = await texts(frames)
     assert got in (["a0", "a1", "a2"], ["b0", "b1", "b2"])
     assert len(course.lost) == 1 and sorted(course.closed) == ["a", "b"]
@@ -95,7 +106,7 @@ async def test_both_in_the_same_turn_is_one_winner() -> None:
 
 async def test_without_a_second_the_first_goes_on() -> None:
     course, go = Course(), event()
-    asyncio.get_running_loop().call_later(0.01, go.set)
+    then(course, lambda: course.asked, go)
     assert await texts(course.run(course.runner("a", go), None)) == ["a0", "a1", "a2"]
     assert course.asked == 1
 
@@ -104,20 +115,23 @@ async def test_without_a_second_the_first_goes_on() -> None:
 async def test_one_that_fails_leaves_the_race_to_the_other(late: str) -> None:
     course = Course()
     events = {name: event(name != late) for name in "ab"}
-    frames = course.run(course.runner("a", events["a"], late != "a"), course.runner("b", events["b"], late != "b"), 0.0)
-    asyncio.get_running_loop().call_later(0.02, events[late].set)
+    wait_s = 0.0 if late == "a" else 60.0
+    second = course.runner("b", events["b"], late != "b")
+    frames = course.run(course.runner("a", events["a"], late != "a"), second, wait_s)
     if late == "b":  # the first failed before the second was asked for
         with pytest.raises(ServerFailed):
             await texts(frames)
+        await second.stop()
         return
+    then(course, lambda: course.asked and "b" in course.closed, events["a"])
     assert await texts(frames) == [f"{late}{n}" for n in range(3)]
 
 
 async def test_all_fail_with_the_last_error() -> None:
     course, go, later = Course(), event(), event()
     frames = course.run(course.runner("a", later, True), course.runner("b", go, True))
-    asyncio.get_running_loop().call_later(0.01, go.set)
-    asyncio.get_running_loop().call_later(0.03, later.set)
+    then(course, lambda: course.asked, go)
+    then(course, lambda: "b" in course.closed, later)
     with pytest.raises(ServerFailed, match="a"):
         await texts(frames)
     assert sorted(course.closed) == ["a", "b"]
