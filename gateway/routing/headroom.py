@@ -15,54 +15,54 @@ TOLD_CAP_S = 60.0  # what a vendor told is believed for no longer
 class Allowance:
     """One limit: requests, or tokens. per_minute None: only what the vendor tells."""
 
-    __slots__ = ("_at", "_left", "_most", "_per_s", "_told", "_told_until", "sent")
+    __slots__ = ("_at", "_most", "_per_s", "_told", "room", "sent", "told_until")
 
     def __init__(self, per_minute: float | None) -> None:
         self._per_s = None if per_minute is None else per_minute / 60.0
-        self._most = self._left = 0.0 if self._per_s is None else max(1.0, self._per_s * BURST_S)
+        self._most = self.room = 0.0 if self._per_s is None else max(1.0, self._per_s * BURST_S)
         self._at = 0.0
         self._told = 0.0  # left until a time, by the vendor's word, less what went out since
-        self._told_until = 0.0
+        self.told_until = 0.0
         self.sent = 0.0  # in all
 
     def wait_s(self, now: float, amount: float) -> float:
         """Seconds until `amount` may go out by what is known; 0.0 = now. More than the limit lets through at once waits for a full one."""
         wait = 0.0
-        if amount > self._left and self._per_s is not None:
+        if amount > self.room and self._per_s is not None:
             self._refill(now)
             wanted = amount if amount < self._most else self._most
-            if wanted > self._left:
-                wait = (wanted - self._left) / self._per_s
-        if now < self._told_until and self._told < amount:
-            wait = max(wait, self._told_until - now)
+            if wanted > self.room:
+                wait = (wanted - self.room) / self._per_s
+        if now < self.told_until and self._told < amount:
+            wait = max(wait, self.told_until - now)
         return wait
 
     def took(self, now: float, amount: float) -> None:
         """So much went out; a negative amount comes back (less was used than was expected)."""
         if self._per_s is not None:
             self._refill(now)
-            self._left = min(self._most, self._left - amount)
+            self.room = min(self._most, self.room - amount)
         self._told -= amount
         self.sent += amount
 
     def _refill(self, now: float) -> None:
         if self._per_s is not None and now > self._at:
-            self._left = min(self._most, self._left + (now - self._at) * self._per_s)
+            self.room = min(self._most, self.room + (now - self._at) * self._per_s)
             self._at = now
 
     def told(self, now: float, left: float, reset_s: float) -> None:
         """The vendor says what is left until its limit is whole again."""
         self._told = left
-        self._told_until = now + min(reset_s, TOLD_CAP_S)
+        self.told_until = now + min(reset_s, TOLD_CAP_S)
 
     def left(self, now: float) -> float | None:
         """What the vendor's word leaves; None where it said nothing that still holds."""
-        return max(0.0, self._told) if now < self._told_until else None
+        return max(0.0, self._told) if now < self.told_until else None
 
     def resize(self, per_minute: float | None) -> None:
         """Another limit, or another share of it; what the vendor told stays."""
         fresh = Allowance(per_minute)
-        self._left = fresh._left if self._per_s is None else min(self._left, fresh._most)
+        self.room = fresh.room if self._per_s is None else min(self.room, fresh._most)
         self._per_s, self._most = fresh._per_s, fresh._most
 
 
@@ -87,9 +87,11 @@ class Headroom:
 
     def wait_s(self, now: float, prompt: int, output: int) -> float:
         """Seconds until a request of so many tokens may go out; 0.0 = now."""
-        wait = self.requests.wait_s(now, 1.0)
-        other = self.tokens.wait_s(now, prompt + output)
-        wait = max(wait, other)
+        requests, tokens = self.requests, self.tokens
+        if requests.room >= 1.0 and now >= requests.told_until and tokens.room >= prompt + output and now >= tokens.told_until:
+            wait = 0.0  # most requests, most of the time
+        else:
+            wait = max(requests.wait_s(now, 1.0), tokens.wait_s(now, prompt + output))
         if self._apart:
             wait = max(wait, self.input.wait_s(now, prompt), self.output.wait_s(now, output))
         return wait
