@@ -46,7 +46,7 @@ WAYS = (
     Way("joining a running batch", join_every=2),
     Way("prompts in chunks of 100", step_tokens=100),
     Way("with known prefixes", passes=2),
-    Way("preempted", sequences=4, join_every=2, urgent=2),
+    Way("preempted", sequences=2, join_every=1, urgent=2),
 )
 
 
