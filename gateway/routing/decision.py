@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.routing.predict import Line
 
-POLICY = "3"  # raised with every change of what a record means or how a choice is computed
+POLICY = "4"  # raised with every change of what a record means or how a choice is computed
 
 
 class Candidate(Struct, array_like=True, gc=False):
