@@ -167,7 +167,7 @@ async def test_a_frozen_database_is_given_up(tmp_path: object, monkeypatch: pyte
         found = Snapshot(engine, Keyring((SECRET,), engine), Taken())
         started = time.monotonic()
         assert not await found.load()
-        assert time.monotonic() - started < 5 and found.failures == 1
+        assert time.monotonic() - started < 20 and found.failures == 1
         await engine.dispose()
 
 

@@ -99,7 +99,7 @@ async def test_streams_that_end_in_time_are_whole(server: str, tmp_path: Path) -
         gateway.key()
         found, status, took_s = await drained(gateway, "short")
         assert status == 0
-        assert took_s < 10, "nobody waits for drain_s when nothing runs any more"
+        assert took_s < 18, "nobody waits for drain_s when nothing runs any more"
         assert [(reasons(events), events[-1]) for events in found] == [(["stop"], "[DONE]")] * STREAMS
         rows = await gateway._rows("SELECT outcome, output_tokens FROM usage", {})
         assert [(row["outcome"], row["output_tokens"]) for row in rows] == [("completed", 60)] * STREAMS

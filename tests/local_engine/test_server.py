@@ -161,7 +161,7 @@ async def test_killed_it_fails_what_is_open_at_once_a_new_one_is_found_and_a_hun
             with pytest.raises(Lost):
                 async for _ in stream:
                     pass
-        assert time.monotonic() - killed < 5
+        assert time.monotonic() - killed < 30
     with engine_process(path, long_tiny, "--max-step-tokens", "16000"):  # its socket file was left behind
         await until(lambda: says(client, "ready"), 60)
         assert (await anext(client.submit("the", Params(max_tokens=1)))).output_tokens == 1
