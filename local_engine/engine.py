@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from local_engine import huge_pages
 from local_engine.config import EngineConfig
 from local_engine.errors import BadRequest, ConfigError, ContextExceeded, Unavailable
 from local_engine.kv_cache import KvPool
@@ -51,6 +52,8 @@ class Engine:
         if config.kv_bytes < size:
             raise ConfigError(f"kv_bytes {config.kv_bytes} holds no block of this model: {size} bytes at least", param="kv_bytes")
         self.pool = KvPool(config.kv_bytes // size, size)
+        if llama.embedding.device.type == "cpu" and llama.embedding.nbytes >= huge_pages.LEAST_BYTES:  # no toy
+            huge_pages.gather()  # before there are caches, whose memory is taken as it is used
         self.context_tokens = min(model.shape.context_tokens, self.pool.capacity_tokens)
         self.scheduler = Scheduler(self.pool, config.max_sequences, config.max_step_tokens)
         self.runner = ModelRunner(llama, self.pool.blocks)
