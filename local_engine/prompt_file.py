@@ -1,12 +1,13 @@
 """`generate FILE.jsonl`: a file of prompts in, a file of answers out, with a progress bar. Started again it goes on where it ended.
 
-A line is {"prompt": text or ids} and, if wanted, any of `wire.Params` and an "id". An answer's line carries the number of its prompt's
-line and a digest of it: answers come as they end, and a file that was changed in between is noticed.
+A line is {"prompt": text or ids} and, if wanted, an "id" and any of `wire.Params` that make one plain text. An answer's line carries the
+number of its prompt's line and a digest of it: answers come as they end, and a file that was changed in between is noticed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,14 @@ from local_engine.errors import ConfigError
 from local_engine.offline import Completion, Offline, Prompt
 from local_engine.wire import Params
 
-NAMES = frozenset(Params.__struct_fields__) | {"prompt", "id"}
+NAMES = frozenset(Params.__struct_fields__) - {"n", "logprobs", "grammar"} | {"prompt", "id"}  # an answer's line has one text and no more
+
+
+class Line(Struct, frozen=True):
+    """What a line says beside its parameters."""
+
+    prompt: Prompt
+    id: str | int | None = None
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,14 +58,15 @@ def complete_file(offline: Offline, source: Path, target: Path, params: Params) 
     tasks = list(read_tasks(source, params))
     done = _done(target, tasks)
     left = [task for task in tasks if task.line not in done]
+    started, tokens = time.monotonic(), 0
     columns = (TextColumn(source.name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
     with target.open("ab") as out, Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=len(tasks), completed=len(done), speed="")
         for completion in offline.run((task.prompt, task.params) for task in left):
             out.write(msgspec.json.encode(_answer(left[completion.prompt], completion)) + b"\n")
             out.flush()
-            stats = offline.engine.stats
-            speed = stats.running / stats.step_ms * 1000 if stats.step_ms > 0 else 0.0
+            tokens += len(completion.ids)
+            speed = tokens / max(time.monotonic() - started, 1e-3)
             progress.update(bar, advance=1, speed=f"{speed:.0f} tokens/s")
     return len(left)
 
@@ -65,21 +74,24 @@ def complete_file(offline: Offline, source: Path, target: Path, params: Params) 
 def read_tasks(source: Path, params: Params) -> Iterator[Task]:
     """The tasks of a file; `params` where a line says nothing else."""
     defaults = msgspec.structs.asdict(params)
-    for number, line in enumerate(source.read_bytes().splitlines(), 1):
+    try:
+        held = source.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(held.splitlines(), 1):
         if not line.strip():
             continue
         try:
             fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
             unknown = sorted(fields.keys() - NAMES)
             if unknown:
-                raise ConfigError(f"{source}:{number}: {unknown[0]!r} is not known")
+                raise ConfigError(f"{source}:{number}: {unknown[0]!r} is not known here: use {', '.join(sorted(NAMES))}")
             given = {name: value for name, value in fields.items() if name not in ("prompt", "id")}
-            prompt: Prompt = msgspec.convert(fields.get("prompt"), Prompt)
+            said = msgspec.convert(fields, Line)
             wanted = msgspec.convert(defaults | given, Params)
-            key: str | int | None = msgspec.convert(fields.get("id"), str | int | None)
         except msgspec.MsgspecError as error:
             raise ConfigError(f"{source}:{number}: {error}") from None
-        yield Task(number, hashlib.sha256(line).hexdigest()[:16], key, prompt, wanted)
+        yield Task(number, hashlib.sha256(line).hexdigest()[:16], said.id, said.prompt, wanted)
 
 
 def _done(target: Path, tasks: list[Task]) -> set[int]:

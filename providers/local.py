@@ -266,7 +266,7 @@ class Answer:
             found = reader.push(piece.text)
             found += reader.finish() if reason is not None else []
             events += _with_logprobs(found, piece)
-            if reason == "stop" and reader.calls:
+            if reason == "stop" and reader.calls and not reader.cut:
                 reason = "tool_calls"
         if reason is not None:
             self.open -= 1

@@ -101,11 +101,18 @@ class CallReader:
             pass
         return events
 
+    @property
+    def cut(self) -> bool:
+        """The last call's arguments have no end: a limit or a stop string came first."""
+        return self._depth is not None and not self._depth.closed
+
     def finish(self) -> list[Event]:
-        """The end of the answer: a call without its closing tag counts when it is whole."""
+        """The end of the answer: a call without its closing tag, or with a part of it, counts when it is whole."""
         events: list[Event] = []
         if self._inside and self._depth is None:
             self._whole(self._held, self._space + OPEN + self._held, events)
+        elif self._inside and CLOSE.startswith(self._held.lstrip().removeprefix("}").lstrip()):
+            pass
         elif self._held.strip() or (self._held and self.calls == 0):
             self._say(self._held, events)
         self._held = ""

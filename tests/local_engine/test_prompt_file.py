@@ -75,8 +75,11 @@ def test_answers_of_other_prompts_are_not_mixed_in(offline: Offline, tmp_path: P
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ('{"prompt": 5}', "int"),
-        ('{"max_tokens": 5}', "null"),
+        ('{"prompt": 5}', "prompt"),
+        ('{"max_tokens": 5}', "prompt"),
+        ('{"prompt": "x", "id": {}}', "id"),
+        ('{"prompt": "x", "n": 2}', "'n' is not known here"),
+        ('{"prompt": "x", "grammar": null}', "'grammar' is not known here"),
         ("[1]", "object"),
         ('{"prompt": "x", "max_token": 5}', "max_token"),
         ('{"prompt": "x", "seed": "y"}', "seed"),
@@ -89,10 +92,16 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, named: str) -> None:
         list(read_tasks(source, PARAMS))
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.jsonl cannot be read: No such file"):
+        list(read_tasks(tmp_path / "nowhere.jsonl", PARAMS))
+
+
 def test_the_command_answers_a_file(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "p.jsonl", LINES[:2])
     assert main(["generate", "--model-dir", str(tiny), "--threads", "1", "--max-tokens", "3", str(source)]) == 0
-    assert "2/2" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "2/2" in told and " 0 tokens/s" not in told
     assert len(answers(tmp_path / "p.answers.jsonl")) == 2
     source.write_text("{")
     assert main(["generate", "--model-dir", str(tiny), "--threads", "1", str(source)]) == 78

@@ -198,6 +198,12 @@ async def test_forced_tool_calls_are_valid_whatever_the_model_is(provider: Local
     assert name == "light" and arguments in ({"on": True}, {"on": False})
 
 
+async def test_a_call_that_a_stop_string_cuts_is_not_told_as_a_call_to_make(provider: LocalProvider) -> None:
+    found = await frames(provider, request(tools=[LIGHT], tool_choice="required", stop=['"on'], seed=1, max_tokens=200))
+    assert any(isinstance(event, ToolCallDelta) for frame in found for event in frame.events)
+    assert Finished("stop") in found[-1].events and text(found) == ""
+
+
 async def test_with_tools_that_may_be_used_the_answer_is_text_or_a_valid_call(provider: LocalProvider) -> None:
     answered = await frames(provider, request(tools=[LIGHT], seed=1, max_tokens=20, logit_bias={"0": -100}))
     assert text(answered) and calls(answered) == [] and Finished("length") in answered[-1].events

@@ -95,6 +95,19 @@ def test_arguments_stream_before_the_call_ends() -> None:
     assert reader.finish() == []  # cut by the limit: what came stays
 
 
+@pytest.mark.parametrize("tail", ["", "}", "}\n", "}\n<", "}\n</tool_call", " }</tool"])
+def test_the_end_of_a_call_that_is_cut_is_no_text(tail: str) -> None:
+    reader = CallReader()
+    events = reader.push('<tool_call>\n{"name": "f", "arguments": {"a": 1}' + tail) + reader.finish()
+    assert not reader.cut and not any(isinstance(event, TextDelta) for event in events)
+
+
+def test_arguments_without_an_end_are_known() -> None:
+    reader = CallReader()
+    reader.push('<tool_call>\n{"name": "f", "arguments": {"a": {}')
+    assert reader.finish() == [] and reader.cut
+
+
 def test_a_call_that_never_ends_is_text_before_it_takes_all_memory() -> None:
     reader = CallReader()
     reader.push("<tool_call>")
