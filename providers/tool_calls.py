@@ -49,9 +49,9 @@ def written(call: Call) -> str:
 def parameters_of(tool: Tool) -> dict[str, Any]:
     """Its JSON schema, of an object. Raises Rejected."""
     schema = ANY_OBJECT if tool.parameters is None else msgspec.json.decode(tool.parameters)
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise Rejected(f"`tools`: the parameters of {tool.name} must be a JSON schema of an object", sent=False, param="tools")
-    return {**schema, "type": schema.get("type", "object")}
+    return {**schema, "type": "object"}
 
 
 def guided(schema: Mapping[str, Any], strict: bool) -> dict[str, Any]:

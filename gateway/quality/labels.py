@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-LEAST = 200  # labels that a model can be made of
+LEAST = 200  # labels, each of another question, that a model can be made of
 LINE_MOST = 1024 * 1024
 
 Right = Annotated[float, Meta(ge=0, le=1)] | bool
@@ -38,7 +38,7 @@ class Label(Struct, frozen=True, kw_only=True):
 
 
 def read_labels(path: Path) -> list[Label]:
-    """All of a file's labels, at least LEAST of them. Other columns are ignored. Raises LabelsError."""
+    """All of a file's labels, of at least LEAST questions. Other columns are ignored. Raises LabelsError."""
     decoder = msgspec.json.Decoder(Label)
     found = []
     try:
@@ -54,6 +54,9 @@ def read_labels(path: Path) -> list[Label]:
         raise LabelsError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     if len(found) < LEAST:
         raise LabelsError(f"{path}: holds {len(found)} labels; at least {LEAST} are needed.")
+    different = len(set(questions(found)))
+    if different < LEAST:
+        raise LabelsError(f"{path}: its {len(found)} labels are of {different} different questions; at least {LEAST} are needed.")
     return found
 
 

@@ -128,9 +128,10 @@ def test_tools_are_told_as_templates_want_them() -> None:
     ]
     assert '"name": "f"' in instructions([TOOL]) and "<tool_call>" in instructions([TOOL])
     assert read(written(Call("c", 'we"ird', '{"a": 1}'))) == ("", [('we"ird', {"a": 1})])
-    with pytest.raises(Rejected) as wrong:
-        parameters_of(Tool(name="f", parameters=Raw(b"[1]")))
-    assert wrong.value.param == "tools"
+    for no_object in (b"[1]", b'{"type":"string"}', b'{"type":["object","null"]}'):
+        with pytest.raises(Rejected, match="the parameters of f must be a JSON schema of an object") as wrong:
+            parameters_of(Tool(name="f", parameters=Raw(no_object)))
+        assert wrong.value.param == "tools"
 
 
 def test_grammars_name_every_tool_and_strictness() -> None:

@@ -57,6 +57,9 @@ def test_a_file_that_is_missing_broken_or_too_small(tmp_path: Path) -> None:
     (tmp_path / "few.jsonl").write_text(lines(7))
     with pytest.raises(LabelsError, match=f"holds 7 labels; at least {LEAST} are needed"):
         read_labels(tmp_path / "few.jsonl")
+    (tmp_path / "same.jsonl").write_text(lines(LEAST, prompt="Who, me?") + lines(7))
+    with pytest.raises(LabelsError, match=f"labels are of 8 different questions; at least {LEAST} are needed"):
+        read_labels(tmp_path / "same.jsonl")
 
 
 @given(
