@@ -139,8 +139,9 @@ class LocalEngine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_sequences: Annotated[int, Meta(ge=1, le=4096)] = 16
     max_waiting: Count = 256
     max_step_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 256
-    kv_bytes: Bytes = 1024 * 1024 * 1024
-    precision: str = "f32"
+    kv_bytes: Annotated[int, Meta(ge=0, le=1024**4)] = 0  # 0: 1 GiB on a CPU, kv_fraction of what is free on a CUDA device
+    kv_fraction: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    precision: str = "auto"  # bf16 on CUDA, f32 on a CPU
     silent_s: Seconds = 60.0  # an engine whose step loop has not turned for this long is killed and restarted
     fetch: bool = True  # download a known model that is not there yet, while the gateway serves
 

@@ -199,7 +199,8 @@ class Supervisor:
         arguments = ["--socket", str(self.settings.socket(name)), "--model-dir", str(storage.models_path / backend.model)]
         arguments += ["--threads", str(engine.threads), "--precision", engine.precision]
         arguments += ["--max-sequences", str(engine.max_sequences), "--max-waiting", str(engine.max_waiting)]
-        arguments += ["--max-step-tokens", str(engine.max_step_tokens), "--kv-bytes", str(engine.kv_bytes), "--heartbeat"]
+        arguments += ["--max-step-tokens", str(engine.max_step_tokens), "--kv-bytes", str(engine.kv_bytes)]
+        arguments += ["--kv-fraction", str(engine.kv_fraction), "--heartbeat"]
         return python("local_engine", "serve", *arguments)
 
     def _fetch(self, model: str) -> None:

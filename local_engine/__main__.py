@@ -157,8 +157,9 @@ def _add_bench(bench: argparse.ArgumentParser) -> None:
 
 def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", required=True, help="a Hugging Face folder or a GGUF file")
-    parser.add_argument("--precision", help="f32, bf16 or int8")
+    parser.add_argument("--precision", help="auto (bf16 on CUDA, f32 on a CPU), f32, bf16 or int8")
     parser.add_argument("--device", help="auto, cpu or cuda")
+    parser.add_argument("--kv-fraction", type=float, help="of the free memory of a CUDA device, where --kv-bytes is 0")
     for name in ("threads", "max-sequences", "max-waiting", "max-step-tokens", "kv-bytes", "nice"):
         parser.add_argument(f"--{name}", type=int)
 

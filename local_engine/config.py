@@ -8,20 +8,24 @@ from msgspec import Struct
 
 from local_engine.errors import ConfigError
 
-PRECISIONS = ("f32", "bf16", "int8")
+PRECISIONS = ("auto", "f32", "bf16", "int8")
 DEVICES = ("auto", "cpu", "cuda")
+CPU_KV_BYTES = 1024 * 1024 * 1024
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
     model_dir: str
     socket_path: str = ""
     threads: int = 0  # of arithmetic; 0: cores - 1, at least 1, which leaves the gateway a core
-    precision: str = "f32"
+    precision: str = "auto"  # bf16 on CUDA, f32 on a CPU
     device: str = "auto"  # auto: a CUDA device where there is one, but the CPU for int8
     max_sequences: int = 16  # running at once
     max_waiting: int = 256  # queued beyond those; more is refused with `retry_after_s`
     max_step_tokens: int = 256  # computed in one step, over all sequences: bounds how long a prompt stalls those that decode
-    kv_bytes: int = 1024 * 1024 * 1024  # keys and values, of running sequences and of prefixes kept for the next
+    kv_bytes: int = 0  # keys and values, of running sequences and of prefixes kept for the next; 0: CPU_KV_BYTES, on CUDA by kv_fraction
+    kv_fraction: float = 0.8  # of what a CUDA device has free once the weights are there; the rest is for the arithmetic
+    graphs: bool | None = None  # steps of single tokens are padded and replayed; None: on CUDA, where replaying is faster than launching
+    flash_infer: bool = True  # used where it is installed and fits
     max_prompt_bytes: int = 4 * 1024 * 1024
     max_connections: int = 64
     outbound_bytes: int = 4 * 1024 * 1024  # unsent answers of one connection; over it the connection is dropped
@@ -39,9 +43,13 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"device {self.device!r} is not known: use one of {', '.join(DEVICES)}", param="device")
         if self.device == "cuda" and self.precision == "int8":
             raise ConfigError("int8 is for CPUs: use bf16 on a CUDA device", param="precision")
-        for name in ("max_sequences", "max_waiting", "max_step_tokens", "kv_bytes", "max_connections"):
+        for name in ("max_sequences", "max_waiting", "max_step_tokens", "max_connections"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1", param=name)
+        if self.kv_bytes < 0:
+            raise ConfigError("kv_bytes must be at least 1, or 0 for what the device allows", param="kv_bytes")
+        if not 0 < self.kv_fraction <= 1:
+            raise ConfigError(f"kv_fraction must be above 0 and at most 1, not {self.kv_fraction}", param="kv_fraction")
         if self.threads < 0 or self.threads > 1024:
             raise ConfigError("threads must be 0 (cores - 1) to 1024", param="threads")
         return self

@@ -5,6 +5,7 @@ Ids in, ids out; text is the server's. Not thread-safe: one thread owns it.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,9 +15,11 @@ import torch
 from local_engine import huge_pages
 from local_engine.config import EngineConfig
 from local_engine.errors import BadRequest, ConfigError, ContextExceeded, Unavailable
+from local_engine.graphs import recorder
 from local_engine.kv_cache import KvPool
+from local_engine.layers.paged import Heads, flash_infer
 from local_engine.loader import Model
-from local_engine.model_runner import ModelRunner, block_bytes
+from local_engine.model_runner import ModelRunner, block_bytes, kv_bytes
 from local_engine.models.llama import Llama
 from local_engine.sampling import Pick, State, sample
 from local_engine.scheduler import Scheduler, Work
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from local_engine.grammar import Matcher
 
 MAX_SEED = 2**64
+logger = logging.getLogger(__name__)
 
 
 class Output(NamedTuple):
@@ -49,14 +53,22 @@ class Engine:
         self.vocab = model.shape.vocab
         llama = Llama(model.shape, model.weights)
         size = block_bytes(model.shape, llama.embedding.element_size())
-        if config.kv_bytes < size:
-            raise ConfigError(f"kv_bytes {config.kv_bytes} holds no block of this model: {size} bytes at least", param="kv_bytes")
-        self.pool = KvPool(config.kv_bytes // size, size)
-        if llama.embedding.device.type == "cpu" and llama.embedding.nbytes >= huge_pages.LEAST_BYTES:  # no toy
+        device = llama.embedding.device
+        record = recorder(device) if config.graphs or (config.graphs is None and device.type == "cuda") else None
+        allowed, spare = kv_bytes(config, device), int(record is not None)
+        if allowed // size <= spare:
+            raise ConfigError(f"kv_bytes {allowed} holds no block of this model: {size * (1 + spare)} bytes at least", param="kv_bytes")
+        self.pool = KvPool(allowed // size - spare, size)
+        if device.type == "cpu" and llama.embedding.nbytes >= huge_pages.LEAST_BYTES:  # no toy
             huge_pages.gather()  # before there are caches, whose memory is taken as it is used
         self.context_tokens = min(model.shape.context_tokens, self.pool.capacity_tokens)
         self.scheduler = Scheduler(self.pool, config.max_sequences, config.max_step_tokens)
-        self.runner = ModelRunner(llama, self.pool.blocks)
+        heads = Heads(model.shape.heads, model.shape.kv_heads, model.shape.head_dim)
+        flash = flash_infer(heads, llama.embedding) if config.flash_infer else None
+        self.runner = ModelRunner(llama, self.pool.blocks, record, flash)
+        attention = flash.name if flash is not None else "torch" if llama.kernel is None else "numba"
+        self.how = f"{device.type}, {'recorded' if record else 'plain'} steps, attention of single tokens by {attention}"
+        logger.info("model %s on %s, %d bytes of keys and values", model.name, self.how, self.pool.cap_bytes)
         self._sequences: dict[int, Sequence] = {}
         self._steps = self._prompt_tokens = self._output_tokens = 0
         self._step_ms = 0.0

@@ -56,8 +56,8 @@ def load(model_dir: Path, precision: str = "f32", device: str = "cpu") -> Model:
     if not (folder / "tokenizer.json").exists():
         raise ConfigError(f"{folder} has no tokenizer.json")
     name = model_dir.stem if model_dir.is_file() else model_dir.name
-    weights = read_weights(folder, precision, lambda given: _evened(folder, shape, given))
     chosen = chosen_device(device, precision)
+    weights = read_weights(folder, chosen_precision(precision, chosen), lambda given: _evened(folder, shape, given))
     if chosen != "cpu":
         weights = {name: weight.to(chosen) for name, weight in weights.items() if isinstance(weight, torch.Tensor)}
     return Model(name=name, folder=folder, shape=shape, weights=weights)
@@ -77,6 +77,13 @@ def chosen_device(wanted: str, precision: str) -> str:
     if wanted == "cuda" and not found:
         raise ConfigError("there is no CUDA device, or this torch is built without CUDA", param="device")
     return "cuda" if wanted == "cuda" or (wanted == "auto" and found and precision != "int8") else "cpu"
+
+
+def chosen_precision(wanted: str, device: str) -> str:
+    """`auto` is exact on a CPU, and on other devices what they are fast in."""
+    if wanted != "auto":
+        return wanted
+    return "f32" if device == "cpu" else "bf16"
 
 
 def present(model_dir: Path) -> bool:

@@ -32,8 +32,8 @@ async def test_an_engines_command_says_what_the_settings_say(tmp_path: Path) -> 
     made = make(tmp_path, local_engine=LocalEngine(threads=3, max_sequences=4, max_waiting=5, max_step_tokens=64, kv_bytes=10**6))
     assert made._engine_command("smol")[3:] == [
         *("local_engine", "serve", "--socket", f"{tmp_path}/engine-smol.sock", "--model-dir", f"{tmp_path}/models/smollm2-135m"),
-        *("--threads", "3", "--precision", "f32", "--max-sequences", "4", "--max-waiting", "5"),
-        *("--max-step-tokens", "64", "--kv-bytes", "1000000", "--heartbeat"),
+        *("--threads", "3", "--precision", "auto", "--max-sequences", "4", "--max-waiting", "5"),
+        *("--max-step-tokens", "64", "--kv-bytes", "1000000", "--kv-fraction", "0.8", "--heartbeat"),
     ]
 
 

@@ -1,11 +1,13 @@
 """Is a device's arithmetic right, and how fast is it beside transformers (and vLLM, where it is installed)? One run of some minutes.
 
-Right: greedy ids in f32 equal the CPU's but where the two best logits are close, alone and in a batch; bf16 is near f32. What does not
-fit into the time is named as left out.
+Right: greedy ids in f32 equal the CPU's but where the two best logits are close, alone and in a batch, recorded and plain; bf16 is near
+f32, and told token by token, by torch's attention and by FlashInfer's where it is installed, what it is read whole. What does not fit
+into the time is named as left out.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import random
 import time
@@ -29,6 +31,8 @@ PROMPTS = 8
 BATCHES = (1, 16, 64)
 PROMPT_TOKENS = 128
 MAX_KL = 0.02  # bf16 beside f32, nats
+CHECK_BYTES = 1024**3  # keys and values of each engine that is compared
+KV_FRACTION = 0.4  # of the free memory, in the table: others want some
 RESERVE_S = 45.0  # a measurement begins only if so much is left
 
 
@@ -55,6 +59,7 @@ def run(options: Any) -> int:
             print(f"| {batch} | {who} | left out: no time |", flush=True)  # noqa: T201
         else:
             print(f"| {batch} | {who} | {measure().tokens_s:.0f} |", flush=True)  # noqa: T201
+            gc.collect()  # the memory of the one before is the next one's
     return int(bool(faults))
 
 
@@ -62,22 +67,53 @@ def checks(folder: Path, device: str, tokens: int = 32) -> Iterator[tuple[str, b
     """What was compared, and whether it holds."""
     shape = load(folder).shape
     asked = prompts(shape.vocab, [1 + (shape.context_tokens - tokens - 1) * i // (3 * PROMPTS) for i in range(PROMPTS)])
+    reference = Llama(shape, load(folder).weights)
+
+    def same(found: list[list[int]], wanted: list[list[int]]) -> bool:
+        return all(alike(reference, *one) for one in zip(asked, found, wanted, strict=True))
+
     there, here = make_engine(folder, "f32", device, PROMPTS), make_engine(folder, "f32", "cpu", PROMPTS)
     together = greedy(there, asked, tokens)
-    yield f"{PROMPTS} prompts in a batch as each alone, f32", together == [greedy(there, [prompt], tokens)[0] for prompt in asked]
+    yield f"{PROMPTS} prompts in a batch as each alone, f32", same(together, [greedy(there, [prompt], tokens)[0] for prompt in asked])
+    plain = make_engine(folder, "f32", device, PROMPTS, graphs=False)
+    yield f"greedy ids by {there.how} as by {plain.how}, f32", same(together, greedy(plain, asked, tokens))
     wanted = greedy(here, asked, tokens)
-    reference = Llama(shape, load(folder).weights)
     differ = [i for i in range(PROMPTS) if not alike(reference, asked[i], together[i], wanted[i])]
     yield f"greedy ids as on the CPU, f32; differing prompts: {differ or 'none'}", not differ
-    half = load(folder, "bf16", device)
+    yield from _near(folder, device, reference, asked, tokens)
+
+
+def _near(folder: Path, device: str, reference: Llama, asked: list[list[int]], tokens: int) -> Iterator[tuple[str, bool]]:
+    """bf16: a whole text at once beside f32, and answers told token by token beside the same read whole, all in bf16."""
+    half = Llama(reference.shape, load(folder, "bf16", device).weights)
     ids = asked[-1]
     kl = kl_div(
-        logits(Llama(shape, half.weights), ids, len(ids)).cpu().log_softmax(-1),
+        logits(half, ids, len(ids)).cpu().log_softmax(-1),
         logits(reference, ids, len(ids)).log_softmax(-1),
         reduction="batchmean",
         log_target=True,
     ).item()
     yield f"KL of bf16 to f32 over {len(ids)} tokens: {kl:.5f} nats, at most {MAX_KL}", kl <= MAX_KL
+    losses = {}
+    for flash in (False, True):
+        engine = make_engine(folder, "bf16", device, PROMPTS, flash_infer=flash)
+        if engine.how not in losses:  # FlashInfer is not installed
+            losses[engine.how] = loss(half, asked, greedy(engine, asked, tokens))
+    told = "; ".join(f"{how}: {value:.4f}" for how, value in losses.items())
+    yield (
+        f"bf16 told token by token beside the same read whole, nats lost a token, at most {MAX_KL}: {told}",
+        max(losses.values()) <= MAX_KL,
+    )
+
+
+def loss(reference: Llama, asked: list[list[int]], answers: list[list[int]]) -> float:
+    """How much less likely than its own best the reference, reading them whole, finds each token of the answers, in the mean."""
+    lost = []
+    for prompt, answer in zip(asked, answers, strict=True):
+        ids = [*prompt, *answer]
+        found = logits(reference, ids, len(ids))[len(prompt) - 1 : -1].cpu().log_softmax(-1)
+        lost.append(found.amax(-1) - found.gather(1, torch.tensor(answer)[:, None])[:, 0])
+    return torch.cat(lost).mean().item()
 
 
 def measurements(folder: Path, device: str, tokens: int) -> Iterator[tuple[str, int, Callable[[], Speed]]]:
@@ -96,8 +132,10 @@ def prompts(vocab: int, lengths: list[int]) -> list[list[int]]:
     return [[numbers.randrange(vocab) for _ in range(length)] for length in lengths]
 
 
-def make_engine(folder: Path, precision: str, device: str, batch: int) -> Engine:
-    config = EngineConfig(model_dir=str(folder), precision=precision, device=device, max_sequences=batch, max_waiting=batch)
+def make_engine(folder: Path, precision: str, device: str, batch: int, **options: Any) -> Engine:
+    """As the engine is by default on a CUDA device; recorded steps on another one too, so that this script can be tried there."""
+    sizes: dict[str, Any] = {"max_sequences": batch, "max_waiting": batch, "kv_bytes": CHECK_BYTES, "graphs": True}
+    config = EngineConfig(model_dir=str(folder), precision=precision, device=device, **(sizes | options))
     return Engine(load(folder, precision, device), config.checked())
 
 
@@ -123,8 +161,8 @@ def alike(reference: Llama, prompt: list[int], found: list[int], wanted: list[in
 
 
 def _ours(folder: Path, device: str, asked: list[list[int]], tokens: int) -> Speed:
-    engine = make_engine(folder, "bf16", device, len(asked))
-    greedy(engine, asked, 4)
+    engine = make_engine(folder, "bf16", device, len(asked), kv_bytes=0, kv_fraction=KV_FRACTION)
+    greedy(engine, asked, tokens)  # whole: each size that is met is recorded
     seconds = _timed(lambda: greedy(engine, asked, tokens), device)
     return Speed("ours", len(asked), len(asked) * tokens / seconds)
 

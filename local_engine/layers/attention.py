@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from local_engine.layers.paged import Paged
     from local_engine.layers.rows import Rows
 
 Tensor = torch.Tensor
@@ -37,6 +38,7 @@ class Layout:
         self.tables = tables  # int32 [singles, longest], the blocks of the single rows' sequences, padded
         self.lengths = lengths  # int32 [singles], their tokens, the row's own included
         self.chunks = chunks
+        self.paged: Paged | None = None  # what computes the single rows instead, planned for this step
 
     @cached_property
     def numbers(self) -> tuple[Any, Any]:
@@ -76,7 +78,8 @@ def attend(turned: Tensor, mixed: Tensor, cache: Tensor, layout: Layout, rows: R
         cache[block, :, 0, offset] = turned[first:, heads:]
         cache[block, :, 1, offset] = mixed[first:, -kv_heads:]
     if rows is None and singles > 0:
-        out[:singles] = _singles(turned[:singles, :heads], cache, layout)
+        q = turned[:singles, :heads]
+        out[:singles] = _singles(q, cache, layout) if layout.paged is None else layout.paged(q, cache)
     for chunk in layout.chunks:
         out[chunk.start : chunk.stop] = _chunk(turned[chunk.start : chunk.stop, :heads], cache, chunk)
     return out.flatten(1)

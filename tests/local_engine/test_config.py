@@ -17,7 +17,9 @@ from local_engine.errors import ConfigError
         {"precision": "int8", "device": "cuda"},
         {"max_sequences": 0},
         {"threads": -1},
-        {"kv_bytes": 0},
+        {"kv_bytes": -1},
+        {"kv_fraction": 0.0},
+        {"kv_fraction": 1.5},
     ],
 )
 def test_what_cannot_work_is_named(change: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from local_engine.errors import ConfigError
-from local_engine.loader import load, present, read_shape
+from local_engine.loader import chosen_precision, load, present, read_shape
 from tests.local_engine.tiny import make_model
 from tests.local_engine.tiny_gguf import write_gguf
 
@@ -102,3 +102,9 @@ def test_a_gguf_file_is_converted_once_however_many_start(tiny: Path, tmp_path: 
     assert load(tmp_path / "m.gguf").shape == load(tiny).shape
     assert (tmp_path / "m.converted/model.safetensors").stat().st_mtime_ns == made
     assert sorted(path.name for path in tmp_path.iterdir()) == [".m.gguf.lock", "m.converted", "m.gguf"]
+
+
+def test_precision_follows_the_device_if_none_is_asked_for(tiny: Path) -> None:
+    assert (chosen_precision("auto", "cpu"), chosen_precision("auto", "cuda")) == ("f32", "bf16")
+    assert (chosen_precision("f32", "cuda"), chosen_precision("int8", "cpu")) == ("f32", "int8")
+    assert load(tiny, "auto").weights["model.norm.weight"].dtype == torch.float32  # type: ignore[union-attr]
