@@ -7,12 +7,14 @@ yet; the tests hold what is handed to FlashInfer against its documentation (docs
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 Tensor = torch.Tensor
+logger = logging.getLogger(__name__)
 WORKSPACE_BYTES = 128 * 1024 * 1024  # what FlashInfer recommends
 HEAD_DIMS = (64, 128, 256)  # that it has kernels for
 
@@ -74,4 +76,15 @@ def flash_infer(heads: Heads, like: Tensor) -> FlashInfer | None:
         return None
     import flashinfer
 
-    return FlashInfer(heads, like.device, flashinfer.BatchDecodeWithPagedKVCacheWrapper, f"FlashInfer {flashinfer.__version__}")
+    name = f"FlashInfer {flashinfer.__version__}"
+    return compiled(FlashInfer(heads, like.device, flashinfer.BatchDecodeWithPagedKVCacheWrapper, name), like.dtype)
+
+
+def compiled(flash: FlashInfer, dtype: torch.dtype) -> FlashInfer | None:
+    """With its kernels, which it compiles at their first plan: minutes that a step must not take. None, and a warning, if it cannot."""
+    try:
+        flash.paged().plan(torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, dtype=torch.int32), 1, dtype)
+    except (OSError, RuntimeError) as error:  # no compiler of CUDA, most likely
+        logger.warning("%s cannot be used, torch's attention is: %s", flash.name, error)
+        return None
+    return flash

@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.layers import attention, paged
-from local_engine.layers.paged import FlashInfer, Heads, flash_infer
+from local_engine.layers.paged import FlashInfer, Heads, compiled, flash_infer
 from local_engine.loader import load
 from local_engine.model_runner import ModelRunner
 from tests.local_engine.test_graphs import answers
@@ -82,3 +82,15 @@ def test_the_page_table_says_where_each_row_reads(tiny: Path, monkeypatch: pytes
 
 def test_only_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flash_infer(Heads(4, 2, 64), torch.empty(0, dtype=torch.bfloat16)) is None  # no CUDA device
+
+
+def test_what_cannot_be_compiled_is_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class NoCompiler(Wrapper):
+        def plan(self, *_table: Any, **_types: Any) -> None:
+            raise RuntimeError("nvcc is missing")
+
+    monkeypatch.setattr(paged, "WORKSPACE_BYTES", 16)
+    heads, cpu = Heads(4, 2, 64), torch.device("cpu")
+    assert compiled(FlashInfer(heads, cpu, NoCompiler, "FlashInfer 0"), torch.bfloat16) is None
+    assert "FlashInfer 0 cannot be used, torch's attention is: nvcc is missing" in caplog.text
+    assert compiled(flash := FlashInfer(heads, cpu, Wrapper, "FlashInfer 0"), torch.bfloat16) is flash
