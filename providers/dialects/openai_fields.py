@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Raw
 
 from providers.dialects import body
+from providers.dialects.base import DecodeError
 from providers.dialects.body import Field, check
 from providers.dialects.crossing import Reader
 from providers.dialects.functions import read_format
@@ -44,11 +45,17 @@ READERS: Mapping[str, tuple[Reader, ...]] = {
 
 
 def read_output_format(wanted: Raw, path: str, inside: str = "") -> OutputFormat | None:
-    """None for plain text. inside: the member that holds the schema and its name, empty = they stand beside the type."""
+    """None for plain text. inside: the member that holds the schema and its name, empty = they stand beside the type. DecodeError for a
+    format that has no counterpart."""
     members = {} if wanted == NULL else decode_object(wanted)
     kind = decode_any(members.get("type", NULL))
+    if kind in (None, "text"):
+        return None
+    if kind == "json_object":
+        return OutputFormat()
     if kind != "json_schema":
-        return OutputFormat() if kind == "json_object" else None
+        parameter = path.removesuffix(".json_schema")
+        raise DecodeError(f'`{parameter}.type` may be "text", "json_object" or "json_schema" here.', param=f"{parameter}.type")
     inner = members.get(inside, NULL)
     if inside:
         members = decode_object(inner) if first_byte(inner) == OBJECT else {}

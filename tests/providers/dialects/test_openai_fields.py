@@ -44,3 +44,10 @@ def test_json_and_a_schema_in_either_place() -> None:
 def test_a_schema_that_is_not_there(wanted: Any) -> None:
     with pytest.raises(DecodeError, match="schema` is missing"):
         read_output_format(raw({"type": "json_schema", **wanted}), "f.json_schema", "json_schema")
+
+
+@pytest.mark.parametrize("kind", ["grammar", 5, "", {}])
+def test_a_format_without_a_counterpart_is_named(kind: Any) -> None:
+    with pytest.raises(DecodeError, match=r"`response_format\.type` may be") as wrong:
+        read_output_format(raw({"type": kind}), "response_format.json_schema", "json_schema")
+    assert wrong.value.param == "response_format.type"
