@@ -175,6 +175,7 @@ class FakeUpstream:
         self.requests: list[Received] = []
         self.connections = 0
         self.port = 0
+        self.publishes = True  # False: its figures are 404 and no request; a gateway asks for them whenever it likes
         self._served = 0
         self._server: asyncio.Server | None = None
         self._open: set[_Connection] = set()
@@ -227,7 +228,8 @@ class FakeUpstream:
 
     @contextlib.contextmanager
     def threaded(self) -> Iterator[FakeUpstream]:
-        """The same server on a thread with its own loop, for tests that block."""
+        """The same server on a thread with its own loop, for tests that block. It does not publish."""
+        self.publishes = False
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, daemon=True)
         thread.start()
@@ -279,6 +281,10 @@ class _Connection(asyncio.Protocol):
             received = await self._receive()
             if received is None:
                 return
+            if received.target.endswith("/metrics") and not self.server.publishes:
+                if not await self._play(json_reply({}, 404), received):
+                    return
+                continue
             self.server.requests.append(received)
             if not await self._play(self.server.next_reply(received), received):
                 return
