@@ -28,7 +28,7 @@ def parse(text: str, field: str) -> Labels:
     if len(read) < len(found) or len(found) > LABELS_MOST or len(text) > TEXT_MOST:
         raise InvalidRequest(
             f"{field}: '{text[:80]}' are no labels: write at most {LABELS_MOST} of name=value, separated by commas, in letters, digits, "
-            "dots, dashes and underscores.",
+            "dots, dashes and underscores; values may have colons and slashes too.",
             param=field,
         )
     return tuple(sorted(set(read)))

@@ -34,7 +34,7 @@ from gateway.money.accounts import Accounts
 from gateway.money.limits import Limits
 from gateway.money.records import UsageRecord
 from gateway.routing.affinity import keeps_prompts
-from gateway.routing.features import Features
+from gateway.routing.features import PRIORITIES, Features
 from gateway.routing.prefixes import BLOCK_BYTES, Prefix, names
 from gateway.telemetry import Telemetry
 from providers import tokens
@@ -42,7 +42,6 @@ from providers.types import Frame, Request, Usage
 
 NOTHING = Usage()
 PROMPT = ("tools", "system", "instructions", "messages", "input", "prompt")  # fields, in the order in which models read them
-PRIORITIES = {b"low": -1, b"normal": 0, b"high": 1}
 
 
 @dataclass(slots=True)
@@ -352,9 +351,10 @@ def priority(header: bytes | None) -> int:
     """Of x-tollway-priority: -1, 0 or 1."""
     if header is None:
         return 0
-    if header not in PRIORITIES:
+    found = PRIORITIES.get(header.decode("latin-1"))
+    if found is None:
         raise InvalidRequest("The header x-tollway-priority may be `low`, `normal` or `high`.", param="x-tollway-priority")
-    return PRIORITIES[header]
+    return found
 
 
 def allows(header: bytes) -> bool:

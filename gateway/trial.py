@@ -14,14 +14,13 @@ from gateway.catalog import Catalog, Route
 from gateway.errors import NotFound
 from gateway.labels import HEADER, checked, required
 from gateway.routing import choose, decision
-from gateway.routing.features import Features
+from gateway.routing.features import PRIORITIES, Features
 from gateway.routing.router import Router
 from gateway.settings import Milliseconds
 from providers import tokens
 from providers.dialects import DIALECTS
 
 DRAW = 0.5  # nothing is explored and ties are broken in the middle: the same question has the same answer
-PRIORITIES = {"low": -1, "normal": 0, "high": 1}
 PROMPT_MOST = 1024 * 1024  # characters
 
 

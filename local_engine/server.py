@@ -374,7 +374,7 @@ class Server:
 
     def _set_state(self, state: Welcome) -> None:
         if state != self.state:
-            log.info("state: %s %s", state.state, state.detail)
+            log.info("state: %s", state.detail or state.state)
             self.state = state
             self._transport.broadcast(state)
 

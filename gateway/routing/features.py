@@ -7,6 +7,7 @@ from msgspec import Struct
 from gateway.labels import Labels
 from gateway.routing.decision import Quality
 
+PRIORITIES = {"low": -1, "normal": 0, "high": 1}  # by the words of x-tollway-priority
 RELAXED_DEADLINE_MS = 30_000.0  # without token objectives, a deadline this far away leaves room to explore
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from gateway.catalog import QualityRule, Route
 from gateway.routing.decision import Quality
+from gateway.routing.prompt_text import MOST_CHARS
 from gateway.routing.quality import DEFAULT, MILLION, Model, QualityError, Verdict, load
 from providers.dialects import DIALECTS, DecodeError
 from providers.types import Message, Request, Text
 
 INLINE_BYTES = 500  # of a prompt that is judged on the event loop: about 0.3 ms
 MAX_WAITING = 32  # prompts in the thread's queue; beyond it they go to a strong backend
-MOST_CHARS = 6000  # of what the user said last; more is not read
 PLAIN = frozenset({"n", "logprobs", "stream"})  # needs that change nothing about what is asked
 STEP = 0.01  # by which a threshold moves for each prompt, in shares of prompts
 
