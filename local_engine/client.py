@@ -6,7 +6,7 @@ Connects when first needed and again after a loss, with backoff. When the connec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -125,10 +125,10 @@ class _Link(asyncio.Protocol):
             raise Lost("the connection to the engine is gone", retry_after_s=BACKOFF_CAP_S)
         self._transport.write(frame(message))
 
-    def begin(self, prompt: str | list[int], params: Params, salt: str, priority: int) -> tuple[int, _Open]:
+    def begin(self, prompt: str | list[int], params: Params, salt: str, priority: int, breaks: Sequence[int] = ()) -> tuple[int, _Open]:
         self._next_id += 1
         text, ids = (prompt, None) if isinstance(prompt, str) else (None, prompt)
-        self.send(Submit(id=self._next_id, text=text, ids=ids, params=params, salt=salt, priority=priority))
+        self.send(Submit(id=self._next_id, text=text, ids=ids, params=params, salt=salt, priority=priority, breaks=list(breaks)))
         self._open[self._next_id] = entry = _Open(max(1, params.n))
         return self._next_id, entry
 
@@ -244,15 +244,17 @@ class EngineClient:
         self._failures = 0
         self._not_before = 0.0  # loop time
 
-    async def submit(self, prompt: str | list[int], params: Params, salt: str = "", priority: int = 0) -> AsyncGenerator[Piece, None]:
+    async def submit(
+        self, prompt: str | list[int], params: Params, salt: str = "", priority: int = 0, breaks: Sequence[int] = ()
+    ) -> AsyncGenerator[Piece, None]:
         """Pieces of one answer or of `params.n` choices, the last of each with a `reason`. Closing the iterator cancels the request. A
-        lower priority number goes first.
+        lower priority number goes first. breaks: offsets of a text that no control token may span.
 
         Raises EngineError: Unreachable before anything was sent, Lost when the engine ends, BadRequest for what is too long for one
         message, else what the engine refused it for.
         """
         link = await self._connected()
-        key, entry = link.begin(prompt, params, salt, priority)
+        key, entry = link.begin(prompt, params, salt, priority, breaks)
         left = max(1, params.n)
         try:
             while left > 0:

@@ -295,7 +295,7 @@ class Server:
         if self._tokenizer is None or self._grammars is None:
             raise RuntimeError("a request was accepted before the tokenizer was there")
         submit, params = first.submit, first.submit.params
-        prompt = self._tokenizer.encode(submit.text) if submit.text is not None else submit.ids or []
+        prompt = self._tokenizer.encode(submit.text, submit.breaks) if submit.text is not None else submit.ids or []
         for stream in first.family:
             stream.prompt = prompt
             stream.text = TextStream(self._tokenizer.detokenizer(), params.stop, params.min_tokens)

@@ -62,10 +62,14 @@ class Hello(Struct, frozen=True, tag="hello"):
 
 
 class Submit(Struct, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
-    """One of `text` (tokenised as it stands, no special tokens added) and `ids`. `id` is the client's, unique on its connection."""
+    """One of `text` (tokenised as it stands, no special tokens added) and `ids`. `id` is the client's, unique on its connection.
+
+    breaks: offsets of the text, in characters, rising, that no special token may span: what looks like one there is text.
+    """
 
     id: int
     text: str | None = None
+    breaks: list[int] = []
     ids: list[int] | None = None
     params: Params = Params()
     salt: str = ""  # the tenant: prefixes are never shared across salts, and tenants take turns

@@ -17,6 +17,7 @@ import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct
 
+from providers.control_tokens import ControlTokens, unmarked
 from providers.dialects.functions import arguments_of
 from providers.errors import Unsupported
 from providers.tool_calls import described, instructions, written
@@ -36,6 +37,13 @@ class Defaults(Struct, frozen=True, kw_only=True):
     min_p: float | None = None
 
 
+class Prompt(Struct, frozen=True):
+    """Text for the model. breaks: offsets that no control token may span, since a client's own text looks like one there."""
+
+    text: str
+    breaks: tuple[int, ...] = ()
+
+
 class ChatTemplate:
     """Loaded once per folder. Raises TemplateError."""
 
@@ -52,11 +60,16 @@ class ChatTemplate:
             self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise TemplateError(f"the chat template of {folder} cannot be read: {error}") from None
+        try:
+            self._controls = ControlTokens.of(folder)
+        except msgspec.MsgspecError as error:
+            raise TemplateError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from None
         generation = folder / "generation_config.json"
         self.defaults = _defaults(_read(generation)) if generation.exists() else Defaults()
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
         """The prompt, with the opening of the answer. Tools stand where the template has a place for them, else in the system message.
+        Control tokens are the template's alone: in what the messages and tools say they are text.
 
         Unsupported for what this model cannot take, in the template's own words.
         """
@@ -65,9 +78,14 @@ class ChatTemplate:
             found = plain(messages, native=True)
         else:
             found = plain([Message(role="system", content=instructions(tools)), *messages] if tools else messages)
-        given = {"tools": described(tools)} if tools and self.takes_tools else {}
+        given: dict[str, Any] = {"tools": described(tools)} if tools and self.takes_tools else {}
         try:
-            return self._template.render(messages=found, add_generation_prompt=True, **given, **self._tokens)
+            (found, given), mark = self._controls.marked((found, given))
+        except ValueError as error:
+            raise Unsupported(str(error), sent=False, param="messages") from None
+        try:
+            rendered = self._template.render(messages=found, add_generation_prompt=True, **given, **self._tokens)
+            return Prompt(*unmarked(rendered, mark))
         except jinja2.TemplateError as error:
             message = f"the model's chat template refuses these messages: {error}"
             if "system" in str(error).lower():

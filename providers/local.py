@@ -23,7 +23,7 @@ from local_engine.errors import BadRequest, ContextExceeded, EngineError
 from local_engine.errors import Unavailable as EngineUnavailable
 from local_engine.errors import Unreachable as EngineUnreachable
 from local_engine.wire import Grammar, Logged, Params, Piece, Vectors
-from providers.chat_template import ChatTemplate, Defaults, TemplateError
+from providers.chat_template import ChatTemplate, Defaults, Prompt, TemplateError
 from providers.dialects import DIALECTS, DecodeError, Quirks, to_neutral
 from providers.dialects.base import UNREADABLE
 from providers.dialects.openai_chat.requests import foreign_fields
@@ -125,12 +125,12 @@ class LocalProvider:
         template = self._loaded()
         params = read_params(request, target, template.defaults)
         tools = tools_of(request)
-        prompt = _bare(request) if request.dialect == BARE else template.render(_messages(request), tools)
+        prompt = Prompt(_bare(request)) if request.dialect == BARE else template.render(_messages(request), tools)
         answer = Answer(self._model, params.n, bool(tools))
         started = asyncio.get_running_loop().time()
         began = False
         try:
-            async with aclosing(self._client.submit(prompt, params, target.salt, -target.priority)) as pieces:
+            async with aclosing(self._client.submit(prompt.text, params, target.salt, -target.priority, prompt.breaks)) as pieces:
                 while answer.open:
                     piece = await self._next(pieces, deadline, started, began)
                     if not began:
