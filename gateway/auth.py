@@ -32,7 +32,7 @@ from gateway.errors import InvalidKey, NotReady
 from gateway.labels import Labels, stored
 from gateway.settings import ConfigError, Settings
 
-SCOPES = ("inference", "admin")
+SCOPES = ("inference", "admin", "finance", "team_admin")  # the last three are roles: access.py
 SECRET_FILE = "tollway.secret"
 SECRET_MIN_BYTES = 32
 SECRET_MAX_BYTES = 4096
@@ -93,7 +93,7 @@ def digest_of(key: bytes, secret: bytes) -> bytes:
 
 
 def live_keys() -> Select[Any]:
-    """The statement that every load of keys uses: not revoked, team not deleted. Expired ones are left to `find`, which has the clock."""
+    """The statement that every load of keys uses: not revoked, not blocked, team not deleted. Expired ones are left to `find`."""
     return (
         select(
             api_keys.c.digest,
@@ -113,7 +113,7 @@ def live_keys() -> Select[Any]:
         )
         .join(teams, teams.c.id == api_keys.c.team_id)
         .join(organisations, organisations.c.id == teams.c.org_id)
-        .where(api_keys.c.revoked_at_us.is_(None), teams.c.deleted_at_us.is_(None))
+        .where(api_keys.c.revoked_at_us.is_(None), api_keys.c.blocked_at_us.is_(None), teams.c.deleted_at_us.is_(None))
     )
 
 
@@ -280,7 +280,7 @@ def _key_in(headers: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
 
 
 def _unknown() -> InvalidKey:
-    return InvalidKey("This API key is unknown or revoked.")
+    return InvalidKey("This API key is unknown, blocked or revoked.")
 
 
 def _away(why: str) -> NotReady:

@@ -178,9 +178,9 @@ async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey) -> tuple[str,
     """(the key's text, which is stored nowhere, the key). secret: the first of `auth.load_secrets`."""
     for scope in new.scopes:
         if scope not in SCOPES:
-            raise InvalidRequest(f"There is no scope '{scope}': use {' and '.join(SCOPES)}.", param="scopes")
+            raise InvalidRequest(f"There is no scope '{scope}': use {', '.join(SCOPES)}.", param="scopes")
     if not new.scopes:
-        raise InvalidRequest("A key without a scope can do nothing: give inference, admin or both.", param="scopes")
+        raise InvalidRequest(f"A key without a scope can do nothing: give one or more of {', '.join(SCOPES)}.", param="scopes")
     if new.models is not None and (not new.models or len(new.models) > MODELS_MAX or not all(new.models)):
         raise InvalidRequest(f"models: name 1 to {MODELS_MAX} routes or upstream models, or leave it out for all.", param="models")
     for position, name in enumerate(new.models or ()):

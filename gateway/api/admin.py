@@ -1,6 +1,6 @@
-"""`/admin/…`: teams, keys, budgets, limits, prices and reports over HTTP, for keys with the admin scope. Checks, decodes, calls.
+"""`/admin/…`: teams, keys, budgets, limits, prices and reports over HTTP, for keys with a role. Checks, decodes, calls.
 
-Every handler stands inside one guarded router, so that a new one is closed until somebody opens it.
+Every handler stands inside one guarded router and says whom it is open to; one that does not is closed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Collection
 from typing import Annotated, Any, Literal, Protocol
 
 from litestar import Request, Response, Router, delete, get, post, put
-from litestar.connection import ASGIConnection
 from litestar.exceptions import ValidationException
 from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, FromPath, FromQuery
@@ -19,12 +18,12 @@ from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import people, prices, rates, trial
+from gateway import access, people, prices, rates, trial
 from gateway.api import reports
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
 from gateway.catalog import Catalog
-from gateway.errors import Forbidden, GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.money import break_even
 from gateway.money.pricing import nanousd, usd
 from gateway.routing import router as routing
@@ -151,15 +150,13 @@ class BudgetList(Struct, frozen=True):
 def handlers(parts: Admins) -> list[ControllerRouterHandler]:
     """The router over one worker's parts."""
 
-    async def admins_only(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    async def by_key(connection: access.Connection) -> access.Actor:
         headers = dict(connection.scope["headers"])
-        who = parts.keyring.find(headers) or await parts.keyring.find_slow(headers)
-        if "admin" not in who.scopes:
-            raise Forbidden("This call needs a key with the admin scope: `tollway keys add --team … --admin`.", code="admin_required")
+        return access.of_key(parts.keyring.find(headers) or await parts.keyring.find_slow(headers))
 
     router = Router(
         path="/admin",
-        guards=[admins_only],
+        guards=[access.guard(by_key)],
         route_handlers=[
             *_teams(parts),
             *_keys(parts),
@@ -178,20 +175,24 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
 
 
 def _teams(parts: Admins) -> list[BaseRouteHandler]:
-    @get("/teams", summary="All teams")
+    @get("/teams", summary="All teams", access=access.MONEY)
     async def list_teams(request: Request[Any, Any, Any]) -> Teams:
         _known(request, ())
         return Teams(await people.list_teams(parts.engine))
 
-    @post("/teams", summary="Make a team")
+    @post("/teams", summary="Make a team", access=access.ADMINS)
     async def add_team(data: Annotated[NewTeam, Body()]) -> people.Team:
         return await people.add_team(parts.engine, data.name, data.org, data.labels)
 
-    @delete("/teams/{name:str}", summary="End a team and its keys")
+    @delete("/teams/{name:str}", summary="End a team and its keys", access=access.ADMINS)
     async def delete_team(name: FromPath[str]) -> None:
         await people.delete_team(parts.engine, name)
 
-    @put("/teams/{name:str}/labels", summary="Set what the backend of each of a team's requests must carry; {} = nothing")
+    @put(
+        "/teams/{name:str}/labels",
+        summary="Set what the backend of each of a team's requests must carry; {} = nothing",
+        access=access.ADMINS,
+    )
     async def label_team(name: FromPath[str], data: Annotated[TeamLabels, Body()]) -> TeamLabels:
         return TeamLabels(labels=await people.label_team(parts.engine, name, data.labels))
 
@@ -199,17 +200,22 @@ def _teams(parts: Admins) -> list[BaseRouteHandler]:
 
 
 def _keys(parts: Admins) -> list[BaseRouteHandler]:
-    @get("/keys", summary="All keys or a team's, without their secrets")
+    @get("/keys", summary="All keys or a team's, without their secrets", access=access.MONEY)
     async def list_keys(request: Request[Any, Any, Any], team: FromQuery[str | None] = None) -> Keys:
         _known(request, ("team",))
         return Keys(await people.list_keys(parts.engine, team))
 
-    @post("/keys", summary="Make a key; its secret is in this answer alone")
+    @post("/keys", summary="Make a key; its secret is in this answer alone", access=access.ADMINS)
     async def add_key(data: Annotated[people.NewKey, Body()]) -> MadeKey:
         text, key = await people.add_key(parts.engine, load_secrets(parts.settings)[0], data)
         return MadeKey(secret=text, key=key)
 
-    @delete("/keys/{public:str}", status_code=200, summary="Revoke a key: refused by every worker within about two seconds")
+    @delete(
+        "/keys/{public:str}",
+        status_code=200,
+        summary="Revoke a key: refused by every worker within about two seconds",
+        access=access.ADMINS,
+    )
     async def revoke_key(public: FromPath[str]) -> people.Key:
         return await people.revoke_key(parts.engine, public)
 
@@ -217,12 +223,12 @@ def _keys(parts: Admins) -> list[BaseRouteHandler]:
 
 
 def _budgets(parts: Admins) -> list[BaseRouteHandler]:
-    @get("/budgets", summary="All budgets with their present period")
+    @get("/budgets", summary="All budgets with their present period", access=access.MONEY)
     async def list_budgets(request: Request[Any, Any, Any]) -> BudgetList:
         _known(request, ())
         return BudgetList([_view(budget) for budget in await people.list_budgets(parts.engine)])
 
-    @put("/budgets", summary="Set a limit; the same scope, model, period and zone again changes it")
+    @put("/budgets", summary="Set a limit; the same scope, model, period and zone again changes it", access=access.ADMINS)
     async def set_budget(data: Annotated[NewBudget, Body()]) -> BudgetView:
         limit = _amount(data.usd)
         new = people.NewBudget(
@@ -236,15 +242,15 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
         )
         return _view(await people.set_budget(parts.engine, new))
 
-    @delete("/budgets/{budget_id:int}", summary="Lift a limit")
+    @delete("/budgets/{budget_id:int}", summary="Lift a limit", access=access.ADMINS)
     async def delete_budget(budget_id: FromPath[int]) -> None:
         await people.delete_budget(parts.engine, budget_id)
 
-    @put("/budgets/{budget_id:int}/override", summary="Another limit for a while")
+    @put("/budgets/{budget_id:int}/override", summary="Another limit for a while", access=access.ADMINS)
     async def override_budget(budget_id: FromPath[int], data: Annotated[Override, Body()]) -> BudgetView:
         return _view(await people.override_budget(parts.engine, budget_id, _amount(data.usd), data.until))
 
-    @delete("/budgets/{budget_id:int}/override", summary="The budget's own limit again")
+    @delete("/budgets/{budget_id:int}/override", summary="The budget's own limit again", access=access.ADMINS)
     async def end_override(budget_id: FromPath[int]) -> None:
         await people.end_override(parts.engine, budget_id)
 
@@ -252,16 +258,16 @@ def _budgets(parts: Admins) -> list[BaseRouteHandler]:
 
 
 def _limits(parts: Admins) -> list[BaseRouteHandler]:
-    @get("/limits", summary="All rate limits")
+    @get("/limits", summary="All rate limits", access=access.MONEY)
     async def list_limits(request: Request[Any, Any, Any]) -> LimitList:
         _known(request, ())
         return LimitList(await rates.list_limits(parts.engine))
 
-    @put("/limits", summary="Set or change the rate limits of a scope")
+    @put("/limits", summary="Set or change the rate limits of a scope", access=access.ADMINS)
     async def set_limit(data: Annotated[rates.NewLimit, Body()]) -> rates.Limit:
         return await rates.set_limit(parts.engine, data)
 
-    @delete("/limits/{limit_id:int}", summary="Lift a rate limit")
+    @delete("/limits/{limit_id:int}", summary="Lift a rate limit", access=access.ADMINS)
     async def delete_limit(limit_id: FromPath[int]) -> None:
         await rates.delete_limit(parts.engine, limit_id)
 
@@ -269,21 +275,21 @@ def _limits(parts: Admins) -> list[BaseRouteHandler]:
 
 
 def _prices(parts: Admins) -> list[BaseRouteHandler]:
-    @get("/prices", summary="The price book: what is in force and to come; everything=true with what was superseded")
+    @get("/prices", summary="The price book: what is in force and to come; everything=true with what was superseded", access=access.MONEY)
     async def list_prices(request: Request[Any, Any, Any], everything: FromQuery[bool] = False) -> PriceList:
         _known(request, ("everything",))
         return PriceList(await prices.list_prices(parts.engine, everything))
 
-    @put("/prices", summary="Set a model's price, from now or from another instant")
+    @put("/prices", summary="Set a model's price, from now or from another instant", access=access.ADMINS)
     async def set_price(data: Annotated[prices.NewPrice, Body()]) -> prices.Entry:
         return await prices.set_price(parts.engine, data)
 
-    @delete("/prices", status_code=200, summary="Withdraw a price that was set; the one before it holds again")
+    @delete("/prices", status_code=200, summary="Withdraw a price that was set; the one before it holds again", access=access.ADMINS)
     async def delete_price(request: Request[Any, Any, Any], id: FromQuery[str]) -> prices.Entry:  # noqa: A002 - its name outside
         _known(request, ("id",))
         return await prices.delete_price(parts.engine, id)
 
-    @get("/prices/check", summary="What each backend is billed at; a price of null is unknown, which is not zero")
+    @get("/prices/check", summary="What each backend is billed at; a price of null is unknown, which is not zero", access=access.MONEY)
     async def check_prices(request: Request[Any, Any, Any]) -> PricedList:
         _known(request, ())
         return PricedList([_priced(one) for one in await prices.of_backends(parts.engine, parts.settings)])
@@ -292,7 +298,11 @@ def _prices(parts: Admins) -> list[BaseRouteHandler]:
 
 
 def _backends(parts: Admins) -> BaseRouteHandler:
-    @get("/backends", summary="The state of each backend and what is predicted of it, as the worker that answers believes")
+    @get(
+        "/backends",
+        summary="The state of each backend and what is predicted of it, as the worker that answers believes",
+        access=access.ADMINS,
+    )
     async def list_backends(request: Request[Any, Any, Any]) -> BackendList:
         _known(request, ())
         return BackendList(parts.router.snapshot(time.monotonic()))
@@ -301,7 +311,12 @@ def _backends(parts: Admins) -> BaseRouteHandler:
 
 
 def _route(parts: Admins) -> BaseRouteHandler:
-    @post("/route", status_code=200, summary="Where a request would go and why, as the worker that answers believes; nobody is called")
+    @post(
+        "/route",
+        status_code=200,
+        summary="Where a request would go and why, as the worker that answers believes; nobody is called",
+        access=access.ADMINS,
+    )
     async def route(data: Annotated[trial.Asked, Body()]) -> trial.Told:
         return trial.tell(data, parts.catalog, parts.router, time.monotonic())
 
@@ -309,7 +324,11 @@ def _route(parts: Admins) -> BaseRouteHandler:
 
 
 def _owned(parts: Admins) -> BaseRouteHandler:
-    @get("/reports/owned", summary="Owned hardware: what it came to, how busy it was, and where a hosted backend would cost the same")
+    @get(
+        "/reports/owned",
+        summary="Owned hardware: what it came to, how busy it was, and where a hosted backend would cost the same",
+        access=access.MONEY,
+    )
     async def owned(
         request: Request[Any, Any, Any], since: FromQuery[str | None] = None, until: FromQuery[str | None] = None
     ) -> dict[str, Any]:

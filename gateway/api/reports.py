@@ -11,6 +11,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromQuery, QueryParameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from gateway.access import MONEY
 from gateway.errors import InvalidRequest
 from gateway.money import forecast, reports, statement
 
@@ -27,12 +28,12 @@ class Reporting(Protocol):
 
 
 def handlers(parts: Reporting) -> list[BaseRouteHandler]:
-    """For a router that lets admin keys in and nobody else."""
+    """For a guarded router."""
     return [_spend(parts), _statement(parts), _forecast(parts), _budgets(parts)]
 
 
 def _spend(parts: Reporting) -> BaseRouteHandler:
-    @get("/reports/spend", summary="What was spent, from the roll-ups; format=csv for the lines alone")
+    @get("/reports/spend", summary="What was spent, from the roll-ups; format=csv for the lines alone", access=MONEY)
     async def spend(
         request: Request[Any, Any, Any],
         by: Annotated[str, QueryParameter(description=_BY)] = "team",
@@ -52,7 +53,7 @@ def _spend(parts: Reporting) -> BaseRouteHandler:
 
 
 def _statement(parts: Reporting) -> BaseRouteHandler:
-    @get("/reports/statement", summary="A team's month by route and model; format=csv, or format=html to print")
+    @get("/reports/statement", summary="A team's month by route and model; format=csv, or format=html to print", access=MONEY)
     async def month_statement(
         request: Request[Any, Any, Any], team: FromQuery[str] = "", month: FromQuery[str] = "", timezone: FromQuery[str] = "UTC"
     ) -> Response[Any]:
@@ -73,7 +74,9 @@ def _statement(parts: Reporting) -> BaseRouteHandler:
 
 def _forecast(parts: Reporting) -> BaseRouteHandler:
     @get(
-        "/reports/forecast", summary="What the present day, week or month will have cost, with an interval that holds it four times of five"
+        "/reports/forecast",
+        summary="What the present day, week or month will have cost, with an interval that holds it four times of five",
+        access=MONEY,
     )
     async def ahead(
         request: Request[Any, Any, Any],
@@ -92,7 +95,7 @@ def _forecast(parts: Reporting) -> BaseRouteHandler:
 
 
 def _budgets(parts: Reporting) -> BaseRouteHandler:
-    @get("/reports/budgets", summary="What each budget's period will have cost at its end, and whether that passes its limit")
+    @get("/reports/budgets", summary="What each budget's period will have cost at its end, and whether that passes its limit", access=MONEY)
     async def budgets_ahead(request: Request[Any, Any, Any]) -> dict[str, Any]:
         _shape(request, (), ("json",))
         return {"data": [forecast.of_budget_document(one) for one in await forecast.of_budgets(parts.engine)]}

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0008"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0009"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -100,14 +100,92 @@ api_keys = Table(
     Column("public", Text, nullable=False, unique=True),  # the 12 characters that may be shown
     Column("digest", LargeBinary, nullable=False, unique=True),  # HMAC-SHA256 of the whole key under server.secret
     Column("name", Text, nullable=False, server_default=""),
-    Column("scopes", Text, nullable=False),  # space-separated: inference, admin
+    Column("scopes", Text, nullable=False),  # space-separated: inference, admin, finance, team_admin
     Column("models", Text),  # JSON list of route or upstream names; NULL = all
     Column("tag", Text, nullable=False, server_default=""),
     Column("labels", Text, nullable=False, server_default=""),  # beside its team's
     Column("created_at_us", BigInteger, nullable=False),
     Column("expires_at_us", BigInteger),
+    Column("blocked_at_us", BigInteger),  # refused until it is unblocked
     Column("revoked_at_us", BigInteger),
+    Column("member_id", BigInteger),  # whose it is; NULL = the team's
     Index(None, "team_id"),
+    Index(None, "member_id"),
+)
+
+# what a key was before it was rotated: works beside the new secret until its day
+former_secrets = Table(
+    "former_secrets",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("public", Text, nullable=False, unique=True),
+    Column("key_id", BigInteger, ForeignKey("api_keys.id"), nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Index(None, "key_id"),
+)
+
+# people who sign in to the console
+members = Table(
+    "members",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("email", Text, nullable=False, unique=True),  # in small letters
+    Column("name", Text, nullable=False, server_default=""),
+    Column("role", Text, nullable=False, server_default=""),  # admin | finance: of everything; else what the memberships say
+    Column("password", Text),  # scrypt with its parameters; NULL = none is set
+    Column("link_digest", LargeBinary, unique=True),  # SHA-256 of a one-time link to set the password
+    Column("link_expires_at_us", BigInteger),
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("deleted_at_us", BigInteger),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    Column("member_id", BigInteger, ForeignKey("members.id"), primary_key=True, autoincrement=False),
+    Column("team_id", BigInteger, ForeignKey("teams.id"), primary_key=True, autoincrement=False),
+    Column("role", Text, nullable=False),  # team_admin | member
+    Index(None, "team_id"),
+)
+
+# of the console; the cookie holds the token, the table its digest
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),  # SHA-256 of the token
+    Column("member_id", BigInteger, ForeignKey("members.id")),  # one of the two
+    Column("key_id", BigInteger, ForeignKey("api_keys.id")),
+    Column("created_at_us", BigInteger, nullable=False),
+    Column("seen_at_us", BigInteger, nullable=False),
+    Column("expires_at_us", BigInteger, nullable=False),
+    Index(None, "member_id"),
+    Index(None, "expires_at_us"),
+)
+
+# failed sign-ins of the last minutes, by account and by address
+login_failures = Table(
+    "login_failures",
+    metadata,
+    Column("subject", LargeBinary, primary_key=True),  # SHA-256, so that what somebody mistyped is not kept
+    Column("since_us", BigInteger, nullable=False),
+    _count("failures"),
+    Index(None, "since_us"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    *(Column(name, Text, nullable=False) for name in ("actor", "role")),
+    Column("member_id", BigInteger),
+    Column("key_id", BigInteger),
+    *(Column(name, Text, nullable=False) for name in ("action", "kind", "ident")),
+    Column("team_id", BigInteger),  # whose admins may read it; NULL = admins alone
+    Column("before", Text),  # JSON objects
+    Column("after", Text),
+    Index(None, "team_id", "id"),
+    Index(None, "at_us"),
 )
 
 budgets = Table(

@@ -129,7 +129,7 @@ async def test_every_route_is_closed_to_keys_without_the_scope(ops: Admin) -> No
     for method, path in CALLS:
         for key, status in ((ops.plain, 403), (mint(b"x" * 32).text, 401), ("banana", 401)):
             told, body = await ops.call(method, path, {} if method in ("POST", "PUT") else None, key)
-            assert told == status, (method, path)
+            assert told == status, (method, path, body)
             assert set(body["error"]) == {"message", "type", "param", "code"}
 
 
