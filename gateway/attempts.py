@@ -427,6 +427,7 @@ def _attempt_end(
         ttft_ms=None if meter.first_at is None else round((meter.first_at - attempt.started) * 1000),
         duration_ms=round((time.monotonic() - attempt.started) * 1000),
         provider_id=meter.provider_id,
+        began_ms=max(0, round((attempt.started - x.started) * 1000)),
     )
 
 

@@ -32,8 +32,10 @@ from gateway.exchange import Exchange
 from gateway.labels import HEADER, Labels, required
 from gateway.money.accounts import Accounts
 from gateway.money.limits import Limits
+from gateway.money.marks import HEDGED, MISSED, late
 from gateway.money.records import UsageRecord
 from gateway.routing.affinity import keeps_prompts
+from gateway.routing.decision import SENT
 from gateway.routing.features import PRIORITIES, Features
 from gateway.routing.prefixes import BLOCK_BYTES, Prefix, names
 from gateway.telemetry import Telemetry
@@ -276,7 +278,8 @@ class Pipeline:
         attempt = x.answered_by
         backend = x.backend
         usage = last.usage if last is not None else x.replayed
-        now = time.monotonic()
+        ttft_ms = None if attempt is None or attempt.meter.first_at is None else round((attempt.meter.first_at - x.started) * 1000)
+        duration_ms = round((time.monotonic() - x.started) * 1000)
         return UsageRecord(
             id=x.id,
             started_at_us=x.started_us,
@@ -301,9 +304,17 @@ class Pipeline:
             error=(error.code or "") if error is not None else (last.error if last is not None and outcome == "failed" else ""),
             status=error.status if error is not None else (499 if outcome == "cancelled" else 200),
             saved=x.saved,
-            ttft_ms=None if attempt is None or attempt.meter.first_at is None else round((attempt.meter.first_at - x.started) * 1000),
-            duration_ms=round((now - x.started) * 1000),
+            ttft_ms=ttft_ms,
+            duration_ms=duration_ms,
+            marks=_marks(x, (ttft_ms, duration_ms), usage.completion_tokens),
         )
+
+
+def _marks(x: Exchange, seen_ms: tuple[int | None, int], tokens: int) -> int:
+    """What only the settlement knows of what is remarkable about a request."""
+    f, hedge = x.features, None if x.decision is None else x.decision.hedge
+    found = HEDGED if hedge is not None and hedge.result == SENT else 0
+    return found | MISSED if late(seen_ms, tokens, (f.ttft_ms, f.tpot_ms, f.deadline_ms)) else found
 
 
 def _scope(x: Exchange) -> tuple[int, str, frozenset[str] | None, Labels]:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0009"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0010"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -321,8 +321,11 @@ usage = Table(
     _count("duration_ms"),
     Column("charges", Text, nullable=False, server_default="[]"),  # JSON list of budget window ids
     Column("process_id", Uid, nullable=False),
+    Column("marks", SmallInteger, nullable=False, server_default=text("0")),  # bits of money/marks.py
     Index(None, "started_at_us"),
     Index(None, "team_id", "started_at_us"),
+    # the few rows that somebody looks for among all
+    Index("ix_usage_marked", "started_at_us", sqlite_where=text("marks <> 0"), postgresql_where=text("marks <> 0")),
 )
 
 attempts = Table(
@@ -339,6 +342,7 @@ attempts = Table(
     Column("estimated", Boolean, nullable=False, server_default=false()),
     Column("ttft_ms", Integer),
     _count("duration_ms"),
+    Column("began_ms", Integer),  # after the request was admitted; NULL = not known
 )
 
 adjustments = Table(

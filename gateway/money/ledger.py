@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from gateway.money import latencies
+from gateway.money.marks import failed_over, marks
 from gateway.money.records import AttemptEnd, UsageRecord
 from providers.types import Usage
 
@@ -37,11 +38,11 @@ CLASSES = (
 USAGE_COLUMNS = (
     *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id", "surface"),
     *("kind", "tag", "provider_id", "error", "outcome", "status", "cost", "saved", *CLASSES),
-    *("stated", "estimated", "streamed", "ttft_ms", "duration_ms", "charges", "process_id"),
+    *("stated", "estimated", "streamed", "ttft_ms", "duration_ms", "charges", "process_id", "marks"),
 )
 ATTEMPT_COLUMNS = (
     *("request_id", "n", "backend", "vendor", "model", "price_id", "error", "provider_id", "outcome", "status", "cost", "worst"),
-    *(*CLASSES, "estimated", "ttft_ms", "duration_ms"),
+    *(*CLASSES, "estimated", "ttft_ms", "duration_ms", "began_ms"),
 )
 ROLLUP_KEYS = ("bucket_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "tag")
 ROLLUP_SUMS = (
@@ -72,8 +73,9 @@ TYPES = {  # of Postgres arrays; what is not named is BIGINT
         ),
         "text",
     ),
-    **dict.fromkeys(("status", "n", "octave"), "smallint"),
+    **dict.fromkeys(("status", "n", "octave", "marks"), "smallint"),
     "ttft_ms": "int",
+    "began_ms": "int",
     "streamed": "bool",
     "estimated": "bool",
 }
@@ -153,6 +155,7 @@ def usage_row(record: UsageRecord, uid: Callable[[UUID], Any], process: Any) -> 
         record.duration_ms,
         f"[{','.join(map(str, record.charges))}]",
         process,
+        marks(record, BOOKED),
     )
 
 
@@ -174,6 +177,7 @@ def attempt_row(end: AttemptEnd, uid: Callable[[UUID], Any]) -> Row:
         end.usage.estimated,
         end.ttft_ms,
         end.duration_ms,
+        end.began_ms,
     )
 
 
@@ -224,7 +228,6 @@ class Rollup:
             sums[8] += record.ttft_ms
             latencies.count(own.ttft, record.ttft_ms)
         rest = charged(record)
-        failed_over = 0
         for end in record.attempts:
             if (
                 end.backend == record.backend
@@ -235,15 +238,14 @@ class Rollup:
                 there = sums  # the usual case: its key need not be made again
             else:
                 there = self._at(record, end.backend, end.vendor, end.model, end.outcome).sums
-                if end.outcome == "failed" and end.backend != record.backend:
-                    failed_over = 1
             there[1] += 1
             if record.cost is not None and end.cost is not None:
                 there[2] += end.cost
                 rest -= end.cost
             _add_tokens(there, end.usage)
         sums[2] += rest  # 0 unless a cost was booked that no attempt carries
-        sums[6] += failed_over
+        if len(record.attempts) > 1:
+            sums[6] += failed_over(record.backend, record.attempts)
         if not record.attempts:
             _add_tokens(sums, usage)
 

@@ -49,6 +49,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True, tag="A", array_like=True):
     ttft_ms: int | None = None
     duration_ms: int = 0
     provider_id: str = ""
+    began_ms: int | None = None  # after the request was admitted; None = not known
 
 
 class UsageRecord(Struct, frozen=True, kw_only=True, tag="S", array_like=True):
@@ -84,3 +85,4 @@ class UsageRecord(Struct, frozen=True, kw_only=True, tag="S", array_like=True):
     ttft_ms: int | None = None
     duration_ms: int = 0
     kind: str = ""  # "" = answered at once | batch, which a vendor bills at its batch discount
+    marks: int = 0  # bits of money/marks.py that only its settlement knows

@@ -18,6 +18,11 @@ def differences(connection: Connection) -> list[Any]:
     return list(compare_metadata(context, metadata))
 
 
+def plain(index: Any) -> dict[str, Any]:
+    """An index with the condition of a partial one as text."""
+    return {**index, "dialect_options": {name: str(value) for name, value in index.get("dialect_options", {}).items()}}
+
+
 def described(connection: Connection) -> dict[str, Any]:
     """Everything the database says about each table."""
     found = inspect(connection)
@@ -29,7 +34,7 @@ def described(connection: Connection) -> dict[str, Any]:
             "primary": found.get_pk_constraint(name),
             "foreign": sorted(found.get_foreign_keys(name), key=str),
             "unique": sorted(found.get_unique_constraints(name), key=str),
-            "indexes": sorted(found.get_indexes(name), key=str),
+            "indexes": sorted(map(plain, found.get_indexes(name)), key=str),
         }
         for name in sorted(found.get_table_names())
         if name != "alembic_version"

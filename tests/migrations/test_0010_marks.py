@@ -1,0 +1,33 @@
+"""Rows that were written before are marked by what they tell of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import create_engine, text
+
+from gateway.money.ledger import ATTEMPT_COLUMNS, USAGE_COLUMNS, attempt_row, usage_row
+from gateway.money.marks import HEDGED, MISSED
+from tests.migrations.test_0003_retention import to
+from tests.money.test_marks import CASES
+
+
+def test_rows_of_before_are_marked_by_the_migration(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as connection:
+        to(connection, "0009")
+        for row, _ in CASES:
+            _insert(connection, "usage", USAGE_COLUMNS[:-1], usage_row(row, lambda uid: uid.bytes, uuid4().bytes)[:-1])
+            for end in row.attempts:
+                _insert(connection, "attempts", ATTEMPT_COLUMNS[:-1], attempt_row(end, lambda uid: uid.bytes)[:-1])
+        to(connection, "0010")
+        found = {row.id: row.marks for row in connection.execute(text("SELECT id, marks FROM usage"))}
+    assert found == {row.id.bytes: expected & ~(HEDGED | MISSED) for row, expected in CASES}
+    engine.dispose()
+
+
+def _insert(connection: Any, table: str, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    marks = ", ".join(f":{name}" for name in names)
+    connection.execute(text(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"), dict(zip(names, values, strict=True)))
