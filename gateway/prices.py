@@ -22,7 +22,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.instants import date_us, instant_us
 from gateway.money.book import API, Book, Dated
 from gateway.money.pricing import CLASSES, MILLION, read_price, usd
-from gateway.people import LISTED_MAX, MODEL_MAX, changing, check_text
+from gateway.people.common import LISTED_MAX, MODEL_MAX, changing, check_text
 from gateway.settings import PriceSettings, Settings, TierSettings
 from gateway.snapshot import read_prices
 from providers.vendors import VENDORS

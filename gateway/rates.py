@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from gateway.db.engine import reading
 from gateway.db.tables import limits
 from gateway.errors import InvalidRequest, NotFound
-from gateway.people import LISTED_MAX, changing, check_id, check_model, scope_id_of, scope_name
+from gateway.people.common import LISTED_MAX, changing, check_id, check_model, scope_id_of, scope_name
 
 FIGURE_MAX = 10**12
 

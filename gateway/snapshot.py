@@ -24,7 +24,7 @@ from gateway.db.engine import clock_us, reading
 from gateway.db.tables import budgets, catalog_version, limits, price_book
 from gateway.money.budgets import BudgetRow
 from gateway.money.limits import LimitRow
-from gateway.people import scope_name
+from gateway.people.common import scope_name
 
 POLL_S = 1.0
 JITTER_S = 0.2  # so that the workers of a fleet do not ask at the same moment

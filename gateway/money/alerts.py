@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import budget_alerts, budget_thresholds, budget_windows, budgets
-from gateway.people import scope_name
+from gateway.people.common import scope_name
 
 FOUND_MAX = 200  # of one look
 GRACE_US = 3_600_000_000  # a window that ended is looked at for this long: its last requests may settle late

@@ -1,0 +1,216 @@
+"""Budgets of organisations, teams and keys: setting, overriding, listing and lifting them. What is drawn on them, money/ knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway.db.engine import reading
+from gateway.db.tables import budget_thresholds, budget_windows, budgets, rollups
+from gateway.errors import InvalidRequest, NotFound
+from gateway.instants import future_us
+from gateway.money.windows import PERIODS, bounds, zone
+from gateway.people.common import LISTED_MAX, changing, check_id, check_model, now_us_of, scope_id_of, scope_name
+
+ALERTS = (80, 100)  # percents of a new budget whose crossing is told
+ALERTS_MAX = 10
+LIMIT_MAX = 1_000_000_000 * 10**9  # nano-USD: a thousand million dollars, far inside 64 bits
+
+
+class NewBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """scope_kind: organisation | team | key. scope: a name, or a key's public part. model: a route's name, None = all.
+
+    alerts: percents of the limit whose crossing is told; None = as they are, ALERTS of a new budget.
+    """
+
+    scope_kind: str
+    scope: str
+    limit_nanousd: int
+    period: str
+    timezone: str = "UTC"
+    model: str | None = None
+    alerts: tuple[int, ...] | None = None
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """A live budget with its present window: what is spent, and what processes hold of it for requests.
+
+    override, override_until: None where none runs. alerts: percents whose crossing is told.
+    """
+
+    id: int
+    scope_kind: str
+    scope: str
+    model: str | None
+    period: str
+    timezone: str
+    limit_nanousd: int
+    override_nanousd: int | None
+    override_until_us: int | None
+    spent_nanousd: int
+    leased_nanousd: int
+    resets_at_us: int | None
+    alerts: tuple[int, ...]
+
+    @property
+    def cap_nanousd(self) -> int:
+        """The limit that holds now."""
+        return self.limit_nanousd if self.override_nanousd is None else self.override_nanousd
+
+    @property
+    def ceiling_nanousd(self) -> int:
+        """The most that the present window can come to."""
+        return max(self.cap_nanousd, self.spent_nanousd + self.leased_nanousd)
+
+
+async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
+    """Set the limit of a scope's budget for this model, period and time zone; made when there is none.
+
+    Its windows are opened by whoever first draws on them; one opened in mid-period starts with what the scope has spent in it so far.
+    """
+    _check_budget(new)
+    async with changing(engine) as (connection, now_us):
+        scope_id = await scope_id_of(connection, new.scope_kind, new.scope)
+        same = and_(
+            budgets.c.scope_kind == new.scope_kind,
+            budgets.c.scope_id == scope_id,
+            budgets.c.model == new.model if new.model is not None else budgets.c.model.is_(None),
+            budgets.c.period == new.period,
+            budgets.c.timezone == new.timezone,
+            budgets.c.deleted_at_us.is_(None),
+        )
+        changed = update(budgets).where(same).values(limit_nanousd=new.limit_nanousd).returning(budgets.c.id)
+        budget_id = (await connection.execute(changed)).scalar_one_or_none()
+        if budget_id is None:
+            made = insert(budgets).values(
+                scope_kind=new.scope_kind,
+                scope_id=scope_id,
+                model=new.model,
+                period=new.period,
+                timezone=new.timezone,
+                limit_nanousd=new.limit_nanousd,
+                created_at_us=now_us,
+            )
+            budget_id = (await connection.execute(made.returning(budgets.c.id))).scalar_one()
+            await _set_alerts(connection, budget_id, ALERTS if new.alerts is None else new.alerts)
+        elif new.alerts is not None:
+            await connection.execute(delete(budget_thresholds).where(budget_thresholds.c.budget_id == budget_id))
+            await _set_alerts(connection, budget_id, new.alerts)
+        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
+async def _set_alerts(connection: AsyncConnection, budget_id: int, percents: tuple[int, ...]) -> None:
+    if percents:
+        await connection.execute(insert(budget_thresholds), [{"budget_id": budget_id, "percent": one} for one in sorted(set(percents))])
+
+
+async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str) -> Budget:
+    """Another limit for a while; it ends by itself. until: see `instants.instant_us`. An override that runs is replaced."""
+    if not 0 <= limit_nanousd <= LIMIT_MAX:
+        raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
+    check_id(budget_id, _no_budget(budget_id))
+    async with changing(engine) as (connection, now_us):
+        values = {"override_nanousd": limit_nanousd, "override_until_us": future_us(until, now_us, "until", "an override")}
+        changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
+        if (await connection.execute(changed)).rowcount == 0:
+            raise _no_budget(budget_id)
+        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
+async def end_override(engine: AsyncEngine, budget_id: int) -> Budget:
+    """The budget's own limit again. Harmless where no override runs."""
+    check_id(budget_id, _no_budget(budget_id))
+    async with changing(engine) as (connection, now_us):
+        values = {"override_nanousd": None, "override_until_us": None}
+        changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
+        if (await connection.execute(changed)).rowcount == 0:
+            raise _no_budget(budget_id)
+        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+
+
+async def list_budgets(engine: AsyncEngine) -> list[Budget]:
+    """Live budgets with their present windows."""
+    async with reading(engine).connect() as connection:
+        return await _budgets(connection, await now_us_of(connection), budgets.c.deleted_at_us.is_(None))
+
+
+async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
+    """The limit is gone about two seconds later; requests that run settle into its window."""
+    check_id(budget_id, _no_budget(budget_id))
+    async with changing(engine) as (connection, now_us):
+        ended = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
+        if (await connection.execute(ended)).rowcount == 0:
+            raise _no_budget(budget_id)
+
+
+def _no_budget(budget_id: int) -> NotFound:
+    return NotFound(f"There is no budget {budget_id}: `tollway budgets list` shows each with its number.", param="id")
+
+
+def _check_budget(new: NewBudget) -> None:
+    if new.period not in PERIODS:
+        raise InvalidRequest(f"There is no period '{new.period}': use {', '.join(PERIODS)}.", param="period")
+    if not 0 <= new.limit_nanousd <= LIMIT_MAX:
+        raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
+    if new.alerts is not None and (len(new.alerts) > ALERTS_MAX or not all(1 <= percent <= 100 for percent in new.alerts)):
+        raise InvalidRequest(f"alerts: at most {ALERTS_MAX} percents between 1 and 100, or none.", param="alerts")
+    check_model(new.model)
+    try:
+        zone(new.timezone)
+    except ValueError as error:
+        raise InvalidRequest(f"timezone: {error}.", param="timezone") from error
+
+
+async def _budgets(connection: AsyncConnection, now_us: int, which: ColumnElement[bool]) -> list[Budget]:
+    """Budgets with the window that holds now. Where nobody has opened it yet: with what opening it would book."""
+    window = budget_windows.c
+    present = and_(
+        window.budget_id == budgets.c.id, window.starts_at_us <= now_us, or_(window.ends_at_us.is_(None), window.ends_at_us > now_us)
+    )
+    statement = (
+        select(budgets, window.spent, window.leased, scope_name(budgets).label("scope"))
+        .join(budget_windows, present, isouter=True)
+        .where(which)
+        .order_by(budgets.c.id)
+        .limit(LISTED_MAX)
+    )
+    rows = (await connection.execute(statement)).all()
+    percents: dict[int, list[int]] = {}
+    listed = select(budget_thresholds).where(budget_thresholds.c.budget_id.in_(select(budgets.c.id).where(which)))
+    for budget_id, percent in await connection.execute(listed.order_by(budget_thresholds.c.percent)):
+        percents.setdefault(budget_id, []).append(percent)
+    found = []
+    for row in rows:
+        spent = await _spent_so_far(connection, row, now_us) if row.spent is None else row.spent
+        found.append(_budget(row, now_us, spent, tuple(percents.get(row.id, ()))))
+    return found
+
+
+async def _spent_so_far(connection: AsyncConnection, budget: Row[Any], now_us: int) -> int:
+    column = rollups.c[{"organisation": "org_id", "team": "team_id", "key": "key_id"}[budget.scope_kind]]
+    conditions = [column == budget.scope_id, rollups.c.bucket_us >= bounds(budget.period, budget.timezone, now_us)[0]]
+    if budget.model is not None:
+        conditions.append(rollups.c.route == budget.model)
+    return int((await connection.execute(select(func.coalesce(func.sum(rollups.c.cost), 0)).where(*conditions))).scalar_one())
+
+
+def _budget(row: Row[Any], now_us: int, spent: int, alerts: tuple[int, ...]) -> Budget:
+    overridden = row.override_nanousd is not None and row.override_until_us is not None and row.override_until_us > now_us
+    return Budget(
+        id=row.id,
+        scope_kind=row.scope_kind,
+        scope=row.scope,
+        model=row.model,
+        period=row.period,
+        timezone=row.timezone,
+        limit_nanousd=row.limit_nanousd,
+        override_nanousd=row.override_nanousd if overridden else None,
+        override_until_us=row.override_until_us if overridden else None,
+        spent_nanousd=spent,
+        leased_nanousd=0 if row.leased is None else row.leased,
+        resets_at_us=bounds(row.period, row.timezone, now_us)[1],
+        alerts=alerts,
+    )

@@ -1,0 +1,99 @@
+"""What all changes of people, keys and limits share: the transaction that workers notice, names and their checks, whose a limit is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import ColumnElement, Table, case, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway.db.engine import clock_us
+from gateway.db.tables import api_keys, catalog_version, organisations, teams
+from gateway.errors import InvalidRequest, NotFound
+
+MODEL_MAX = 200  # characters of a route's or model's name
+LISTED_MAX = 100_000  # rows of one listing
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@asynccontextmanager
+async def changing(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, int]]:
+    """A transaction that moves the version which workers poll, and the database's time in it."""
+    async with engine.begin() as connection:
+        await connection.execute(update(catalog_version).values(version=catalog_version.c.version + 1))
+        yield connection, await now_us_of(connection)
+
+
+async def now_us_of(connection: AsyncConnection) -> int:
+    return int((await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one())
+
+
+def check_name(kind: str, name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidRequest(
+            f"'{name[:80]}' cannot name a {kind}: use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.",
+            param="name",
+        )
+
+
+def no_team(name: str) -> NotFound:
+    told = name[:80]
+    return NotFound(f"There is no team '{told}': `tollway teams list` shows them, `tollway teams add {told}` makes it.", param="team")
+
+
+async def team_id_of(connection: AsyncConnection, name: str) -> int:
+    if _NAME.fullmatch(name) is None:
+        raise no_team(name)
+    statement = select(teams.c.id).where(teams.c.name == name, teams.c.deleted_at_us.is_(None))
+    found = (await connection.execute(statement)).scalar_one_or_none()
+    if found is None:
+        raise no_team(name)
+    return int(found)
+
+
+def check_text(field: str, text: str, most: int) -> None:
+    """What people may name freely: a line of text that every database can hold. InvalidRequest names `field`."""
+    if len(text) > most or not text.isprintable():
+        raise InvalidRequest(f"{field}: write at most {most} printable characters.", param=field)
+
+
+def check_model(model: str | None) -> None:
+    """A route's name in a budget or limit, None = all. InvalidRequest."""
+    if model == "":
+        raise InvalidRequest("model: name a route, or leave it out for all.", param="model")
+    check_text("model", model or "", MODEL_MAX)
+
+
+def check_id(row_id: int, missing: NotFound) -> None:
+    """A number that no row can have finds none, before a database refuses to compare it."""
+    if not 0 < row_id < 1 << 63:
+        raise missing
+
+
+async def scope_id_of(connection: AsyncConnection, kind: str, name: str) -> int:
+    """The id of what a budget or limit is for."""
+    if kind == "team":
+        return await team_id_of(connection, name)
+    if kind == "organisation":
+        statement = select(organisations.c.id).where(organisations.c.name == name)
+    elif kind == "key":
+        name = name.removeprefix("tw-")[:12]
+        statement = select(api_keys.c.id).where(api_keys.c.public == name, api_keys.c.revoked_at_us.is_(None))
+    else:
+        raise InvalidRequest(f"There is no scope '{kind}': use organisation, team or key.", param="scope_kind")
+    found = (await connection.execute(statement)).scalar_one_or_none() if name.isprintable() else None
+    if found is None:
+        raise NotFound(f"There is no {kind} '{name[:80]}'.", param="scope")
+    return int(found)
+
+
+def scope_name(table: Table) -> ColumnElement[str]:
+    """What a budget or limit is for, as people call it."""
+    columns = {"organisation": organisations.c.name, "team": teams.c.name, "key": api_keys.c.public}
+    names = {
+        kind: select(column).where(column.table.c.id == table.c.scope_id).correlate(table).scalar_subquery()
+        for kind, column in columns.items()
+    }
+    return case(names, value=table.c.scope_kind)
