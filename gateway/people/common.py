@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from sqlalchemy import ColumnElement, Table, case, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway.access import Actor
 from gateway.db.engine import clock_us
 from gateway.db.tables import api_keys, catalog_version, organisations, teams
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import Forbidden, InvalidRequest, NotFound
 
 MODEL_MAX = 200  # characters of a route's or model's name
 LISTED_MAX = 100_000  # rows of one listing
@@ -23,6 +24,14 @@ async def changing(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, 
     """A transaction that moves the version which workers poll, and the database's time in it."""
     async with engine.begin() as connection:
         await connection.execute(update(catalog_version).values(version=catalog_version.c.version + 1))
+        yield connection, await now_us_of(connection)
+
+
+@asynccontextmanager
+async def alone(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, int]]:
+    """The same for what workers need not notice: no other change of people runs beside it."""
+    async with engine.begin() as connection:
+        await connection.execute(select(catalog_version.c.version).with_for_update())  # a transaction of SQLite is alone by itself
         yield connection, await now_us_of(connection)
 
 
@@ -51,6 +60,16 @@ async def team_id_of(connection: AsyncConnection, name: str) -> int:
     if found is None:
         raise no_team(name)
     return int(found)
+
+
+async def managed_team(connection: AsyncConnection, name: str, actor: Actor) -> int:
+    """The id of a team whose keys and members the actor may change. NotFound for one it may not even see."""
+    team_id = await team_id_of(connection, name)
+    if not actor.sees(team_id):
+        raise no_team(name)
+    if not actor.manages(team_id):
+        raise Forbidden(f"This changes the team {name}: its team admins and admins may.", code="role_required")
+    return team_id
 
 
 def check_text(field: str, text: str, most: int) -> None:

@@ -1,0 +1,133 @@
+"""Members: who may make whom, what of them a team admin sees, and that every change is written down without secrets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from gateway import people
+from gateway.access import Actor
+from gateway.db import tables
+from gateway.errors import Forbidden, InvalidRequest, NotFound
+from gateway.people import members
+from gateway.people.members import NewMember
+from tests.conftest import Database
+
+CARLA = Actor(name="carla@example.org", role="team_admin", teams={1: "team_admin"}, member_id=9)
+
+
+@pytest.fixture
+async def base(database: Database) -> Database:
+    for team in ("search", "ads"):
+        await people.add_team(database.engine, team)
+    return database
+
+
+async def log(database: Database) -> list[tuple[str, str, str, int | None]]:
+    async with database.engine.connect() as connection:
+        rows = (await connection.execute(select(tables.audit).where(tables.audit.c.kind == "member").order_by(tables.audit.c.id))).all()
+    assert all("scrypt" not in str(row) for row in rows)
+    return [(row.actor, row.action, row.ident, row.team_id) for row in rows]
+
+
+async def test_a_member_is_made_once_and_then_joins(base: Database) -> None:
+    link, first = await members.add_member(base.engine, NewMember(email=" Anna@X.org", name="Anna", teams={"search": "member"}))
+    assert link and (first.email, first.name, first.role, first.teams) == ("anna@x.org", "Anna", "", {"search": "member"})
+    assert not first.has_password
+    again, second = await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"ads": "team_admin"}))
+    assert again is None and second.id == first.id and second.name == "Anna"
+    assert second.teams == {"ads": "team_admin", "search": "member"}
+    assert await members.list_members(base.engine) == [second]
+    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==")
+    assert (await members.list_members(base.engine))[0].has_password
+
+
+async def test_a_team_admin_makes_members_of_its_team_alone_and_sees_no_other(base: Database) -> None:
+    await members.add_member(base.engine, NewMember(email="ben@x.org", teams={"ads": "member", "search": "member"}))
+    await members.add_member(base.engine, NewMember(email="dora@x.org", teams={"ads": "member"}))
+    link, made = await members.add_member(base.engine, NewMember(email="eve@x.org", teams={"search": "team_admin"}), CARLA)
+    assert link and made.teams == {"search": "team_admin"}
+    told = {}
+    for name in ("ads", "nowhere"):
+        with pytest.raises(NotFound) as caught:
+            await members.add_member(base.engine, NewMember(email="frank@x.org", teams={name: "member"}), CARLA)
+        told[name] = caught.value.message.replace(name, "NAME")
+    assert told["ads"] == told["nowhere"]
+    with pytest.raises(Forbidden):
+        await members.add_member(base.engine, NewMember(email="frank@x.org", role="admin"), CARLA)
+    with pytest.raises(Forbidden):
+        await members.add_member(base.engine, NewMember(email="ben@x.org", role="admin", teams={"search": "member"}), CARLA)
+    seen = await members.list_members(base.engine, CARLA.scope)
+    assert [(one.email, one.teams) for one in seen] == [("ben@x.org", {"search": "member"}), ("eve@x.org", {"search": "team_admin"})]
+    assert await members.list_members(base.engine, CARLA.scope, "ads") == []
+    with pytest.raises(NotFound):
+        await members.set_team_role(base.engine, "dora@x.org", "search", "member", CARLA)
+    with pytest.raises(NotFound):
+        await members.set_team_role(base.engine, "ben@x.org", "ads", None, CARLA)
+    assert (await members.set_team_role(base.engine, "ben@x.org", "search", "team_admin", CARLA)).teams == {"search": "team_admin"}
+    await members.set_team_role(base.engine, "ben@x.org", "search", None, CARLA)
+    assert (await members.list_members(base.engine, team="ads"))[0].teams == {"ads": "member"}
+
+
+async def test_who_only_reads_a_team_changes_nothing_of_it(base: Database) -> None:
+    reader = Actor(name="r", role="team_admin", teams={1: "member", 2: "team_admin"})
+    with pytest.raises(Forbidden):
+        await members.add_member(base.engine, NewMember(email="frank@x.org", teams={"search": "member"}), reader)
+
+
+async def test_one_who_left_has_nothing_and_may_come_back_with_nothing(base: Database) -> None:
+    await members.add_member(base.engine, NewMember(email="anna@x.org", role="admin", teams={"search": "member"}))
+    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==")
+    await members.end_member(base.engine, "anna@x.org")
+    assert await members.list_members(base.engine) == []
+    for call in (members.end_member, members.new_link):
+        with pytest.raises(NotFound):
+            await call(base.engine, "anna@x.org")
+    link, back = await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"ads": "member"}))
+    assert link and (back.role, back.teams, back.has_password) == ("", {"ads": "member"}, False)
+
+
+async def test_every_change_is_written_down(base: Database) -> None:
+    await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"search": "member"}), CARLA)
+    await members.set_role(base.engine, "anna@x.org", "finance")
+    await members.set_team_role(base.engine, "anna@x.org", "search", "team_admin", CARLA)
+    link = await members.new_link(base.engine, "anna@x.org")
+    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==")
+    await members.end_member(base.engine, "anna@x.org")
+    cli = "command line"
+    assert await log(base) == [
+        ("carla@example.org", "member.add", "anna@x.org", 1),
+        (cli, "member.role", "anna@x.org", None),
+        ("carla@example.org", "member.team", "anna@x.org", 1),
+        (cli, "member.link", "anna@x.org", None),
+        (cli, "member.password", "anna@x.org", None),
+        (cli, "member.end", "anna@x.org", None),
+    ]
+    async with base.engine.connect() as connection:
+        rows = (await connection.execute(select(tables.audit).order_by(tables.audit.c.id))).all()
+    assert not any(link in str(row) for row in rows)
+    role = next(row for row in rows if row.action == "member.role")
+    assert (json.loads(role.before), json.loads(role.after)) == ({"role": ""}, {"role": "finance"})
+
+
+async def test_one_who_cannot_be_meant_is_refused(base: Database) -> None:
+    for wrong, param in (
+        ({"email": "anna"}, "email"),
+        ({"email": "a b@x.org"}, "email"),
+        ({"email": "<script>@x.org"}, "email"),
+        ({"email": "a@x.org\0"}, "email"),
+        ({"email": "a" * 300 + "@x.org"}, "email"),
+        ({"role": "root"}, "role"),
+        ({"role": "team_admin"}, "role"),
+        ({"teams": {"search": "admin"}}, "teams"),
+        ({"teams": {}}, "teams"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": "a\nb"}, "name"),
+    ):
+        asked: dict[str, Any] = {"email": "anna@x.org", "teams": {"search": "member"}} | wrong
+        with pytest.raises(InvalidRequest) as caught:
+            await members.add_member(base.engine, NewMember(**asked))
+        assert caught.value.param == param, wrong
