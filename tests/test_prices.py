@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy import insert, update
 
-from gateway import people, prices
+from gateway import prices
 from gateway.auth import Keyring
 from gateway.catalog import Price
 from gateway.db.tables import price_book
@@ -98,7 +98,7 @@ async def test_of_two_at_the_same_instant_the_second_holds(database: Database, m
     async def stopped(_: object) -> int:
         return 1_790_000_000_000_000
 
-    monkeypatch.setattr(people, "_now_us", stopped)
+    monkeypatch.setattr("gateway.people.common.now_us_of", stopped)
     for number in ("1", "2", "3"):
         await prices.set_price(database.engine, prices.NewPrice(**MINI, input=number, output=number))
     assert [one.usd["input"] for one in await prices.list_prices(database.engine)] == ["3.000000000"]
