@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -32,22 +31,24 @@ from gateway.db.engine import make_engine
 from gateway.decision_log import EXPIRE_S, DecisionLog
 from gateway.engine_figures import EngineFigures
 from gateway.exchange import Exchange
+from gateway.log import setup_logging
 from gateway.money.accounts import Accounts
 from gateway.money.keeper import BEAT_S, CLOSE_S, Keeper
 from gateway.money.limits import Limits as RateLimits
 from gateway.money.limits_redis import RedisLimits
 from gateway.money.owned import Owned
+from gateway.money.shares import EVERY_S, BudgetShares
 from gateway.parts import Parts
 from gateway.pipeline import Pipeline
-from gateway.routing.router import BackendView, Router
+from gateway.readings import gauges, histograms, totals
+from gateway.routing.router import Router
 from gateway.settings import AlertSettings, BackendSettings, Settings
 from gateway.snapshot import Prices, Snapshot
-from gateway.telemetry import Telemetry, setup_logging
+from gateway.telemetry import Telemetry
 from gateway.ticker import TICK_S, Ticker
 from gateway.webhook import Webhook
 from providers import tokens
 from providers.dialects import DIALECTS
-from providers.figures import NAMES
 from providers.http import Upstream
 from providers.local import LocalProvider
 from providers.remote import RemoteProvider
@@ -97,6 +98,7 @@ class Application:
         self.ticker.every("owned hardware", BEAT_S, self.keeper.beat)
         self.ticker.every("owned hours", CLOSE_S, self.keeper.close_hours)
         self.ticker.every("budget alerts", self.parts.settings.alerts.every_s, self.alerting.look)
+        self.ticker.every("budget shares", EVERY_S, self.parts.budget_shares.look)
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
         self.ticker.every("engine figures", min(TICK_S, self.parts.settings.figures.every_s), self.parts.figures.look)
         self.ticker.every("live workers", SHARE_S, self._share)
@@ -200,7 +202,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     telemetry = Telemetry(state_dir / "metrics", worker_id)
     store = open_store(settings.cache, settings.storage.redis_url)
     flights = Flights(settings.cache.max_answer_bytes)
-    decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days)
+    decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days, telemetry.numbers.add)
     owned = Owned()
     attempts = Attempts(accounts, router, providers, settings.server.over_budget_status, owned)
     limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s)
@@ -229,8 +231,11 @@ async def build(settings: Settings, worker_id: str) -> Application:
         telemetry=telemetry,
         limits=limits,
         figures=EngineFigures(settings.figures, router, lambda: parts.catalog, lambda: parts.providers),
+        budget_shares=BudgetShares(engine),
     )
     telemetry.gauges = lambda: gauges(parts)
+    telemetry.totals = lambda: totals(parts)
+    telemetry.histograms = lambda: histograms(parts)
     await snapshot.load()
     ticker = Ticker(parts.pipeline.in_flight, settings.server.keep_alive_s, settings.server.stalled_client_s, telemetry)
     keeper = Keeper(engine, accounts.process_id, owned, accounts.now_us, lambda: parts.catalog.backends, lambda name: is_ready(parts, name))
@@ -324,43 +329,3 @@ def tell_http(request: Any, error: HTTPException) -> Response[bytes]:
 def tell_fault(parts: Parts, request: Any, error: Exception) -> Response[bytes]:
     parts.telemetry.fault(str(request.scope.get("path")), error)
     return tell(request, errors.Internal("An internal error; the gateway's log has it."))
-
-
-def engine_gauges(views: list[BackendView]) -> dict[str, float]:
-    """What engines of one's own say of themselves, as long as it is fresh."""
-    found: dict[str, float] = {}
-    for view in views:
-        if view.engine is None:
-            continue
-        figures = view.engine.figures
-        found[f"tollway_engine_read:{view.backend}"] = float(figures is not None)
-        for name in NAMES:
-            value = None if figures is None else getattr(figures, name)
-            if value is not None:
-                found[f"tollway_engine_{name}:{view.backend}"] = float(value)
-    return found
-
-
-def gauges(parts: Parts) -> dict[str, float]:
-    """What /metrics reads rather than counts."""
-    stats = parts.accounts.stats()
-    views = parts.router.snapshot(time.monotonic())
-    return {
-        **engine_gauges(views),
-        **{f"tollway_backend_ready:{view.backend}": float(view.state == "ready") for view in views},
-        **{f"tollway_backend_set_aside:{view.backend}:{view.state}": 1.0 for view in views if view.state != "ready"},
-        **{f"tollway_backend_in_flight:{view.backend}": float(view.in_flight) for view in views},
-        "tollway_in_flight": float(len(parts.pipeline.in_flight)),
-        "tollway_ready": float(not parts.limits.draining and parts.snapshot.loaded and not stats.journal_broken),
-        "tollway_journal_bytes": float(stats.journal_bytes),
-        "tollway_journal_age_seconds": stats.journal_age_s,
-        "tollway_ledger_queue_rows": float(stats.queued),
-        "tollway_ledger_lag_seconds": stats.lag_s,
-        "tollway_ledger_quarantined_rows": float(stats.quarantined),
-        "tollway_leased_nanousd": float(stats.leased_nanousd),
-        "tollway_snapshot_age_seconds": parts.snapshot.age_s,
-        "tollway_cache_degraded": float(parts.store.degraded),
-        "tollway_limits_degraded": float(parts.pipeline.limits.degraded),
-        "tollway_clock_offset_seconds": stats.clock_offset_s,
-        **{f"tollway_token_factor:{family}": mean for family, mean in parts.pipeline.attempts.factors.means().items()},
-    }

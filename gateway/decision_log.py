@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway.db.tables import decisions
 from gateway.exchange import Exchange
 from gateway.routing.decision import Decision, encode
+from gateway.routing.tally import Tally, tally
 
 BATCH = 500
 EXPIRED_AT_ONCE = 2000
@@ -22,17 +23,19 @@ MICROSECONDS_A_DAY = 86_400_000_000
 
 
 Waiting = tuple[UUID, int, int, Decision]
+Count = Callable[[str, tuple[str, ...], int], None]
 
 
 class DecisionLog:
-    """One per worker. `lost` counts records that found the queue full or the database away."""
+    """One per worker. `lost` counts records that found the queue full or the database away. count: what the others come to, for metrics."""
 
-    def __init__(self, engine: AsyncEngine, queue: int, keep_days: int) -> None:
+    def __init__(self, engine: AsyncEngine, queue: int, keep_days: int, count: Count | None = None) -> None:
         self.engine = engine
         self.queue = queue
         self.keep_us = keep_days * MICROSECONDS_A_DAY
         self.waiting: list[Waiting] = []
         self.lost = 0
+        self._count = count
 
     def put(self, x: Exchange) -> None:
         if x.decision is None:
@@ -46,7 +49,10 @@ class DecisionLog:
         """Write what waits. A failed batch is counted and dropped: a decision explains, it does not account."""
         while self.waiting:
             batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
-            rows = await asyncio.to_thread(_rows, batch)
+            rows, tallied = await asyncio.to_thread(_rows, batch)
+            if self._count is not None:
+                for (name, labels), times in tallied.items():
+                    self._count(name, labels, times)
             try:
                 async with self.engine.begin() as connection:
                     await connection.execute(insert(decisions), rows)
@@ -66,6 +72,7 @@ class DecisionLog:
                 return total
 
 
-def _rows(batch: Sequence[Waiting]) -> list[dict[str, Any]]:
+def _rows(batch: Sequence[Waiting]) -> tuple[list[dict[str, Any]], Tally]:
     """Long records are deflated, which takes longer than the event loop should wait for a batch of them."""
-    return [{"request_id": request, "made_at_us": at, "team_id": team, "record": encode(decision)} for request, at, team, decision in batch]
+    rows = [{"request_id": request, "made_at_us": at, "team_id": team, "record": encode(decision)} for request, at, team, decision in batch]
+    return rows, tally(decision for _request, _at, _team, decision in batch)

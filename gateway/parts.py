@@ -16,6 +16,7 @@ from gateway.catalog import Catalog
 from gateway.db import schema
 from gateway.engine_figures import EngineFigures
 from gateway.money.accounts import Accounts
+from gateway.money.shares import BudgetShares
 from gateway.pipeline import Pipeline
 from gateway.routing.router import Router
 from gateway.settings import Settings
@@ -39,6 +40,7 @@ class Parts:
     telemetry: Telemetry
     limits: Limits
     figures: EngineFigures
+    budget_shares: BudgetShares
 
     async def readiness(self) -> dict[str, Any]:
         """What /health/ready says: ready or not, why, the catalog in force and the state of each local engine."""

@@ -26,11 +26,11 @@ from gateway.child import environment, python
 from gateway.db import schema
 from gateway.db.engine import database_url, make_engine
 from gateway.db.tables import price_book
+from gateway.log import setup_logging, sink
 from gateway.money.pricing import seed_price
 from gateway.published import load_published
 from gateway.routing.judges import Judges
 from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, BackendSettings, ConfigError, Settings, check_vendors
-from gateway.telemetry import setup_logging, sink
 from providers.signers import resolve
 from providers.vendors import VENDORS
 

@@ -26,9 +26,9 @@ import uvloop
 
 from gateway import listen
 from gateway.app import Application, build
+from gateway.log import setup_logging, sink
 from gateway.published import load_published
 from gateway.settings import EXIT_CONFIG, ConfigError, Server
-from gateway.telemetry import setup_logging, sink
 from gateway.waiting import Waiting, problem
 
 HEARTBEAT_S = 1.0

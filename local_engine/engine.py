@@ -19,6 +19,7 @@ from local_engine.graphs import recorder
 from local_engine.kv_cache import KvPool
 from local_engine.layers.paged import Heads, flash_infer
 from local_engine.loader import Model
+from local_engine.metrics import Metrics
 from local_engine.model_runner import ModelRunner, block_bytes, kv_bytes
 from local_engine.models.llama import Llama
 from local_engine.sampling import Pick, State, sample
@@ -72,6 +73,8 @@ class Engine:
         self._sequences: dict[int, Sequence] = {}
         self._steps = self._prompt_tokens = self._output_tokens = 0
         self._step_ms = 0.0
+        self.metrics = Metrics()
+        self.device_index = device.index if device.type == "cuda" else None
 
     def add(self, key: int, prompt: list[int], params: Params, salt: str = "", matcher: Matcher | None = None, priority: int = 0) -> None:
         """Queue a request; `key` is the caller's, unique among open ones; `salt` its tenant; matcher: of its grammar; a lower priority
@@ -86,6 +89,7 @@ class Engine:
             raise Unavailable(f"{len(self._sequences)} requests are open already", retry_after_s=self.config.retry_after_s)
         self._sequences[key] = sequence = Sequence(key, prompt, params, limit, salt, State(params, matcher))
         sequence.priority = priority
+        sequence.added_at = time.monotonic()
         self.scheduler.add(sequence)
 
     def abort(self, key: int) -> None:
@@ -105,7 +109,9 @@ class Engine:
         outputs = self._emit(work, picks)
         if not self._sequences:
             self.check()
-        self._step_ms = (time.monotonic() - started) * 1000
+        seconds = time.monotonic() - started
+        self._step_ms = seconds * 1000
+        self.metrics.step(seconds, len(work))
         return outputs
 
     def check(self) -> None:
@@ -118,6 +124,7 @@ class Engine:
 
     @property
     def stats(self) -> Stats:
+        metrics = self.metrics
         return Stats(
             state="ready",
             waiting=len(self.scheduler.waiting),
@@ -133,21 +140,30 @@ class Engine:
             output_tokens=self._output_tokens,
             prefix_hit_tokens=self.scheduler.prefix_hit_tokens,
             preemptions=self.scheduler.preemptions,
+            batch=metrics.batch if self._sequences else 0,
+            first_token=metrics.first_token.times,
+            per_token=metrics.per_token.times,
+            step=metrics.steps.times,
         )
 
     def _emit(self, work: list[Work], picks: list[Pick]) -> list[Output]:
         outputs: list[Output] = []
         fresh = iter(picks)
+        now = time.monotonic()
         for sequence, count, samples in work:
             sequence.computed += count
             self.pool.commit(sequence.table, sequence.tokens, sequence.computed)
             if not samples:
                 continue
-            self._prompt_tokens += sequence.prompt_tokens if sequence.generated == 0 else 0
+            if sequence.generated == 0:
+                self._prompt_tokens += sequence.prompt_tokens
+                self.metrics.first_token.observe(now - sequence.added_at)
+                sequence.first_at = now
             pick = next(fresh)
             sequence.tokens.append(pick.token)
             reason = self._reason(sequence, pick.token)
             if reason is not None:
+                self.metrics.ended(sequence.generated, sequence.first_at, now)
                 self.abort(sequence.id)
             outputs.append(Output(sequence.id, pick, reason))
         self._steps += 1

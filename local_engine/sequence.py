@@ -10,7 +10,21 @@ from local_engine.wire import Params
 class Sequence:
     """tokens = prompt + generated. `computed` of them have keys and values; the rest is pending (1 = decode, more = prefill)."""
 
-    __slots__ = ("computed", "id", "limit", "order", "params", "priority", "prompt_tokens", "salt", "sampling", "table", "tokens")
+    __slots__ = (
+        "added_at",
+        "computed",
+        "first_at",
+        "id",
+        "limit",
+        "order",
+        "params",
+        "priority",
+        "prompt_tokens",
+        "salt",
+        "sampling",
+        "table",
+        "tokens",
+    )
 
     def __init__(self, key: int, prompt: list[int], params: Params, limit: int, salt: str = "", sampling: State | None = None) -> None:
         self.id = key
@@ -22,6 +36,8 @@ class Sequence:
         self.priority = 0  # lower goes first
         self.order = 0  # of arrival; the scheduler's
         self.computed = 0
+        self.added_at = 0.0  # monotonic seconds, when it was queued
+        self.first_at = 0.0  # and when its first token came
         self.table = Table(salt)
         self.sampling = sampling or State(params)
 

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from local_engine.config import EngineConfig
+from local_engine.device import Device
 from local_engine.errors import BadRequest, ConfigError, EngineError, Unavailable
+from local_engine.metrics import Metrics
 from local_engine.streams import Stream, TokenLog
 from local_engine.transport import Connection, Transport
 from local_engine.wire import (
@@ -72,6 +74,7 @@ class Server:
         self._grammars: Callable[[], Grammars] | None = None
         self._eos_ids: frozenset[int] = frozenset()
         self._stats = Stats(kv_bytes_cap=config.kv_bytes)
+        self._device = Device(None)
         self._streams: dict[int, Stream] = {}
         self._next_id = 0
         self._max_open = config.max_sequences + config.max_waiting
@@ -153,6 +156,8 @@ class Server:
         self._eos_ids = engine.eos_ids
         self._grammars = cache(lambda: grammars(tokenizer, engine))
         warm(engine)
+        engine.metrics = Metrics()
+        self._device = Device(engine.device_index)
         log.info("%s is loaded in %.1f s, %d threads", model.name, time.monotonic() - started, self.config.thread_count)
         return engine
 
@@ -214,12 +219,16 @@ class Server:
 
     def stats(self) -> Stats:
         ready = self.state.state == "ready"
+        device = self._device.figures()
         return replace(
             self._stats,
             state=self.state.state,
             connections=len(self._transport.connections),
             dropped_connections=self._transport.dropped,
             heartbeat_age_s=time.monotonic() - self._beat if ready else 0.0,
+            device_memory_used=device.memory_used,
+            device_memory=device.memory,
+            device_busy=device.busy,
         )
 
     def _submit(self, connection: Connection, submit: Submit) -> None:

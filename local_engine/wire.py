@@ -148,6 +148,14 @@ class Refused(Struct, frozen=True, tag="refused", kw_only=True, omit_defaults=Tr
     param: str | None = None
 
 
+class Times(Struct, frozen=True, array_like=True):
+    """A histogram: bounds in seconds, counts between them (one more than bounds, for what is beyond), the sum in seconds."""
+
+    bounds: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    sum: float = 0.0
+
+
 class Stats(Struct, frozen=True, tag="stats", kw_only=True):
     state: str = "loading"
     waiting: int = 0
@@ -163,6 +171,13 @@ class Stats(Struct, frozen=True, tag="stats", kw_only=True):
     output_tokens: int = 0
     prefix_hit_tokens: int = 0  # of the prompts, found computed already
     preemptions: int = 0
+    batch: int = 0  # sequences in the last step
+    first_token: Times = Times()  # from the queue to a request's first token
+    per_token: Times = Times()  # of ended requests, after the first
+    step: Times = Times()
+    device_memory_used: int | None = None  # bytes on its GPU, by all processes
+    device_memory: int | None = None
+    device_busy: float | None = None  # 0 to 1
     connections: int = 0
     dropped_connections: int = 0
     heartbeat_age_s: float = 0.0  # since the step loop last turned; grows while a step hangs

@@ -19,6 +19,14 @@ LINE_MOST = 1024  # bytes; with the former what a hostile page costs
 LARGEST = 1e15
 
 
+class Times(Struct, frozen=True):
+    """A histogram: bounds in seconds, counts between them (one more, for what is beyond), the sum in seconds; since its engine started."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
 class Figures(Struct, frozen=True, kw_only=True):
     """One moment of an engine, all its clients together; None = it does not say. Totals count from its start.
 
@@ -35,10 +43,27 @@ class Figures(Struct, frozen=True, kw_only=True):
     kv_blocks_free: int | None = None  # those that hold known tokens included
     prompt_tokens: int | None = None  # total
     prefix_hit_tokens: int | None = None  # total, of them found in the prefix cache
+    output_tokens: int | None = None  # total
+    preemptions: int | None = None  # total: requests that gave their place back
+    steps: int | None = None  # total
+    batch: int | None = None  # sequences in the last step
+    device_memory_used_bytes: int | None = None  # of its GPU, by all processes
+    device_memory_bytes: int | None = None
+    device_busy_share: float | None = None
+    time_to_first_token: Times | None = None
+    time_per_output_token: Times | None = None
+    step: Times | None = None
 
 
-NAMES = Figures.__struct_fields__
-SHARES = frozenset({"kv_share"})  # joined by their mean; all others are added up
+TIMES = ("time_to_first_token", "time_per_output_token", "step")
+NAMES = tuple(name for name in Figures.__struct_fields__ if name not in TIMES)
+TOTALS = frozenset({"prompt_tokens", "prefix_hit_tokens", "output_tokens", "preemptions", "steps"})
+SHARES = frozenset({"kv_share", "device_busy_share"})  # joined by their mean; all others are added up
+
+
+def metric(name: str) -> str:
+    """Under which name we publish a figure or times."""
+    return f"tollway_engine_{name}" + ("_total" if name in TOTALS else "_seconds" if name in TIMES else "")
 
 
 class NoFigures(BadAnswer):
@@ -64,6 +89,8 @@ VLLM = Page(  # https://docs.vllm.ai/en/stable/usage/metrics/, and the names of 
         "kv_share": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         "prompt_tokens": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "vllm:prompt_tokens_total"),
         "prefix_hit_tokens": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+        "output_tokens": ("vllm:generation_tokens_total",),
+        "preemptions": ("vllm:num_preemptions_total",),
     },
 )
 SGLANG = Page(  # https://docs.sglang.io/docs/references/production_metrics
@@ -73,6 +100,7 @@ SGLANG = Page(  # https://docs.sglang.io/docs/references/production_metrics
         "kv_share": ("sglang:token_usage",),
         "prompt_tokens": ("sglang:prompt_tokens_total",),
         "prefix_hit_tokens": ("sglang:cached_tokens_total",),
+        "output_tokens": ("sglang:generation_tokens_total",),
     },
     copies=frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"}),
     parts=frozenset({"priority"}),
@@ -84,12 +112,13 @@ LLAMACPP = Page(  # https://github.com/ggml-org/llama.cpp/tree/master/tools/serv
         "kv_share": ("llamacpp:kv_cache_usage_ratio",),
         "prompt_tokens": ("llamacpp:prompt_tokens_total",),
         "prefix_hit_tokens": ("llamacpp:prompt_tokens_cached_total",),
+        "output_tokens": ("llamacpp:tokens_predicted_total",),
     },
 )
 TGI = Page(  # https://huggingface.co/docs/text-generation-inference/reference/metrics
     names={"waiting": ("tgi_queue_size",), "running": ("tgi_batch_current_size",)},
 )
-TOLLWAY = Page(names={name: (f"tollway_engine_{name}",) for name in NAMES})
+TOLLWAY = Page(names={name: (metric(name), f"tollway_engine_{name}") for name in NAMES})  # 0.1 had no _total
 
 _LABEL = re.compile(r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*+)="((?:[^"\\]|\\.)*+)"')  # no way back: a hostile line costs its length
 

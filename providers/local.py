@@ -23,13 +23,14 @@ from local_engine.errors import BadRequest, ContextExceeded, EngineError
 from local_engine.errors import Unavailable as EngineUnavailable
 from local_engine.errors import Unreachable as EngineUnreachable
 from local_engine.wire import Grammar, Logged, Params, Piece, Vectors
+from local_engine.wire import Times as WireTimes
 from providers.chat_template import ChatTemplate, Defaults, Prompt, TemplateError
 from providers.dialects import DIALECTS, DecodeError, Quirks, to_neutral
 from providers.dialects.base import UNREADABLE
 from providers.dialects.openai_chat.requests import foreign_fields
 from providers.dialects.prompts import prompts_of, texts
 from providers.errors import ContextTooLong, Cut, ProviderError, Rejected, TimedOut, Unavailable, Unreachable, Unsupported
-from providers.figures import Figures
+from providers.figures import Figures, Times
 from providers.tool_calls import CallReader, guided
 from providers.tool_calls import grammar as tool_grammar
 from providers.types import (
@@ -177,6 +178,16 @@ class LocalProvider:
             kv_blocks_free=stats.kv_blocks_free,
             prompt_tokens=stats.prompt_tokens,
             prefix_hit_tokens=stats.prefix_hit_tokens,
+            output_tokens=stats.output_tokens,
+            preemptions=stats.preemptions,
+            steps=stats.steps,
+            batch=stats.batch,
+            device_memory_used_bytes=stats.device_memory_used,
+            device_memory_bytes=stats.device_memory,
+            device_busy_share=stats.device_busy,
+            time_to_first_token=_times(stats.first_token),
+            time_per_output_token=_times(stats.per_token),
+            step=_times(stats.step),
         )
 
     async def close(self) -> None:
@@ -231,6 +242,11 @@ class LocalProvider:
         except TemplateError as error:
             raise Unavailable(str(error), sent=False, retry_after_s=LOADING_RETRY_S) from None
         return self._template
+
+
+def _times(told: WireTimes) -> Times | None:
+    """None of an engine that keeps none."""
+    return Times(told.bounds, told.counts, told.sum) if told.bounds else None
 
 
 def _vectors(request: Request, found: Vectors, first: int) -> list[Event]:

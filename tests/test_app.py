@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from gateway.app import COUNTING, SURFACES, Application, build, gauges
+from gateway.app import COUNTING, SURFACES, Application, build
 from gateway.auth import ensure_secret
-from gateway.catalog import Backend, Catalog
 from gateway.db.engine import make_engine
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
-from gateway.telemetry import METRICS
-from providers.figures import NAMES, TOLLWAY, Figures, read
 
 DOCUMENTS_THEMSELVES = "/schema"
 
@@ -57,27 +53,3 @@ async def test_settings_that_cannot_work_are_told(tmp_path: Path) -> None:
     backend = BackendSettings(name="a", vendor="scripted", model="m", script="nonsense = [")
     with pytest.raises(ValueError, match="script"):
         await build(Settings(storage=Storage(state_dir=str(tmp_path)), backends=(backend,)), "0")
-
-
-async def test_an_engine_s_own_words_become_metrics(application: Application) -> None:
-    own = Backend(name="own", vendor="vllm", model="m", dialect="openai_chat", own=True)
-    parts = application.parts
-    parts.catalog = Catalog(version="v", backends={"own": own}, routes={})
-    state = parts.router.states(parts.catalog)["own"]
-    told = {name: value for name, value in gauges(parts).items() if name.startswith("tollway_engine_")}
-    assert told == {"tollway_engine_read:own": 0.0}
-    now = time.monotonic()
-    state.engine.said(now, now + 600.0, Figures(waiting=2, running=8, kv_share=0.5), (0, 0))
-    told = {name: value for name, value in gauges(parts).items() if name.startswith("tollway_engine_")}
-    assert told == {
-        "tollway_engine_read:own": 1.0,
-        "tollway_engine_waiting:own": 2.0,
-        "tollway_engine_running:own": 8.0,
-        "tollway_engine_kv_share:own": 0.5,
-    }
-    page = parts.telemetry.exposition()
-    assert read(page, TOLLWAY) == Figures(waiting=2, running=8, kv_share=0.5), "a second Tollway reads what this one writes"
-
-
-def test_every_figure_has_a_metric() -> None:
-    assert {f"tollway_engine_{name}" for name in NAMES} <= set(METRICS)

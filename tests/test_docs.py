@@ -16,8 +16,8 @@ import pytest
 from msgspec import NODEFAULT, Struct
 
 from gateway import cli, errors
+from gateway.metrics import METRICS
 from gateway.settings import BackendSettings, PriceSettings, QualitySettings, RouteSettings, Settings, TraitSettings, load
-from gateway.telemetry import METRICS
 from providers.errors import ProviderError
 from providers.vendors import VENDORS
 
@@ -122,7 +122,7 @@ def test_configuration_examples_load(tmp_path: Path, block: str) -> None:
 # ---- metrics
 def test_every_metric_is_documented_with_its_labels() -> None:
     section = sections(text_of(DOCS / "operations.md"))["Metrics"]
-    documented = {names_in(row[0])[0]: row[1] for row in rows(section) if row[0].startswith("`tollway_")}
+    documented = {names_in(row[0])[0]: row[1] for row in rows(section) if row[0].startswith(("`tollway_", "`gen_ai_"))}
     assert documented == {name: ", ".join(labels) for name, (_kind, _help, labels) in METRICS.items()}
 
 

@@ -22,6 +22,7 @@ class Health:
         "eject_after",
         "eject_cap_s",
         "eject_s",
+        "ejected",
         "ejected_at",
         "ejected_until",
         "ejections",
@@ -38,6 +39,7 @@ class Health:
         self.eject_cap_s = eject_cap_s
         self.failures = 0  # in a row
         self.ejections = 0  # in a row
+        self.ejected = 0  # ever, for metrics
         self.ejected_at = float("-inf")
         self.ejected_until = 0.0  # meaningful while ejections > 0
         self.answered = float("-inf")  # when the youngest request that was answered had been sent
@@ -126,6 +128,7 @@ class Health:
         self.ejected_at = now
         self.ejected_until = now + self._next_s()
         self.ejections = min(self.ejections + 1, MAX_DOUBLINGS)
+        self.ejected += 1
         self.failures = 0
 
     def _wait(self, now: float, error: ProviderError) -> None:

@@ -71,7 +71,7 @@ def after(error: ProviderError, attempt: int, max_attempts: int, others: bool, d
 class RetryBudget:
     """Stops storms: retries and failovers of the last 10 s stay within a share of its requests, but a floor is always free."""
 
-    __slots__ = ("_floor", "_requests", "_retries", "_second", "_share")
+    __slots__ = ("_floor", "_requests", "_retries", "_second", "_share", "refused")
 
     def __init__(self, share: float = 0.2, floor: int = 30) -> None:
         self._share = share
@@ -79,6 +79,7 @@ class RetryBudget:
         self._requests = [0] * WINDOW_S
         self._retries = [0] * WINDOW_S
         self._second = 0
+        self.refused = 0  # monotonic, for metrics
 
     def request(self, now: float) -> None:
         """A request was admitted."""
@@ -89,6 +90,7 @@ class RetryBudget:
         """May one more attempt beyond a request's first be made? True counts it."""
         self._advance(now)
         if sum(self._retries) >= max(self._floor, int(self._share * sum(self._requests))):
+            self.refused += 1
             return False
         self._retries[self._second % WINDOW_S] += 1
         return True

@@ -25,9 +25,9 @@ from gateway.app import Application, build
 from gateway.attempts import Attempts
 from gateway.auth import ensure_secret
 from gateway.db.engine import make_engine
+from gateway.log import sink
 from gateway.money.accounts import Accounts
 from gateway.settings import load
-from gateway.telemetry import sink
 from tests.bench.money_worker import take_money_out
 
 TURN = 500  # requests: as many as one transaction writes

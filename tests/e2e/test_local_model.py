@@ -133,6 +133,10 @@ def test_a_second_tollway_routes_here_and_sees_the_engine(gateway: Gateway, tmp_
             kv_blocks_free=stats.kv_blocks_free,
             prompt_tokens=stats.prompt_tokens,
             prefix_hit_tokens=stats.prefix_hit_tokens,
+            output_tokens=stats.output_tokens,
+            preemptions=stats.preemptions,
+            steps=stats.steps,
+            batch=0,
         )
         wanted = (0, stats.prompt_tokens, stats.kv_bytes_cap)
         until_true(lambda: tuple(look().get(name) for name in ("running", "prompt_tokens", "kv_bytes_cap")) == wanted, "it is read again")

@@ -264,3 +264,6 @@ def test_stats_count(tiny: Path, given: list[list[int]]) -> None:
         engine.step()
     stats = engine.stats
     assert (stats.prompt_tokens, stats.output_tokens, stats.kv_bytes_used) == (190, 4, 0)
+    assert [sum(times.counts) for times in (stats.first_token, stats.per_token, stats.step)] == [2, 2, stats.steps]
+    assert stats.first_token.sum > stats.per_token.sum > 0.0, "the second waited for the first"
+    assert stats.batch == 0

@@ -378,6 +378,11 @@ async def test_its_figures_are_those_of_the_socket(provider: LocalProvider, sock
     assert (still.kv_blocks_used, still.kv_blocks_free) == (stats.kv_blocks_used, stats.kv_blocks_free)
     assert still.kv_share == stats.kv_bytes_used / stats.kv_bytes_cap
     assert (still.prompt_tokens, still.prefix_hit_tokens) == (stats.prompt_tokens, stats.prefix_hit_tokens)
+    assert (still.output_tokens, still.preemptions, still.steps) == (stats.output_tokens, stats.preemptions, stats.steps)
+    times = still.time_to_first_token
+    assert times is not None and sum(times.counts) == sum(stats.first_token.counts) > 0
+    assert len(times.counts) == len(times.bounds) + 1
+    assert (still.device_memory_bytes, still.device_busy_share) == (None, None), "a CPU"
 
 
 async def idle(socket: Path) -> None:
