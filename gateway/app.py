@@ -14,7 +14,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway import errors
+from gateway import console, errors
 from gateway.alerting import Alerting
 from gateway.api import admin, openapi, plain
 from gateway.api.count_tokens import CountTokens
@@ -286,6 +286,7 @@ def litestar_app(parts: Parts) -> Litestar:
             *(inferring(CountTokens, path, dialect, parts) for path, dialect in COUNTING.items()),
             *plain.handlers(parts),
             *admin.handlers(parts),
+            *console.handlers(parts),
         ],
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http, Exception: lambda r, e: tell_fault(parts, r, e)},
         openapi_config=OpenAPIConfig(title="Tollway", version=openapi.version()),

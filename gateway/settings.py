@@ -146,6 +146,14 @@ class LocalEngine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     fetch: bool = True  # download a known model that is not there yet, while the gateway serves
 
 
+class ConsoleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages under /console."""
+
+    enabled: bool = True
+    secure_cookies: bool = False  # cookies for TLS alone, also where the proxy that ends TLS does not say so
+    session_hours: Annotated[float, Meta(gt=0, le=8760)] = 12.0
+
+
 class Logging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
@@ -262,6 +270,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     figures: FigureSettings = field(default_factory=FigureSettings)
     upstream: Upstream = field(default_factory=Upstream)
     local_engine: LocalEngine = field(default_factory=LocalEngine)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     logging: Logging = field(default_factory=Logging)
     backends: tuple[BackendSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()

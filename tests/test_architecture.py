@@ -315,6 +315,7 @@ def test_the_wheel_holds_every_package_and_its_data() -> None:
     wheel = build["targets"]["wheel"]
     assert set(wheel["packages"]) == {*PACKAGES, "dashboards"}
     assert "exclude" not in wheel
-    for data in ("dashboards/prometheus/prometheus.yml", "dashboards/prometheus/alerts.yml", "dashboards/grafana"):
+    data_files = ("prometheus/prometheus.yml", "prometheus/alerts.yml", "grafana", "console/static", "console/templates")
+    for data in (f"dashboards/{name}" for name in data_files):
         assert (ROOT / data).exists(), data
     assert list((ROOT / "dashboards").rglob("*.py")) == []

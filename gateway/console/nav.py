@@ -1,0 +1,27 @@
+"""The pages of the console in the order of the side bar: a page adds its line when it lands. Data."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gateway.access import EVERYONE
+
+
+class Entry(Struct, frozen=True):
+    """path: after /console/. icon: of icons.svg. open_to: the roles that see it, as its handlers say."""
+
+    path: str
+    title: str
+    icon: str
+    open_to: frozenset[str]
+    key: str = ""  # after g
+
+
+GROUPS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
+    ("Watch", (Entry("overview", "Overview", "gauge", EVERYONE, "o"),)),
+    ("Money", ()),
+    ("Do", ()),
+)
+PHONE = ("overview", "requests", "backends", "reports")  # in the tab bar; the rest is behind More
+
+ENTRIES = tuple(entry for _, group in GROUPS for entry in group)

@@ -1,0 +1,110 @@
+"""Renders a page or a part of one: templates, filters, headers. Knows who looks and what they may see in the bars; knows no page.
+
+Templates are loaded on first use: a worker that nobody looks at pays nothing for them. Rendering runs in a thread, beside the loop that
+streams answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from litestar import Request, Response
+
+from gateway.access import Actor
+from gateway.console import cookies, figures, nav
+from gateway.console import query as queries
+from gateway.console.query import Query
+
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": CSP,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+ROLE_WORDS = {"admin": "Admin", "finance": "Finance", "team_admin": "Team admin", "member": "Member"}
+Asked = Request[Any, Any, Any]
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+async def page(request: Asked, actor: Actor | None, template: str, *, title: str, **values: Any) -> Response[str]:
+    """A whole page. values: what the template needs; `query` (a Query or None) sets the zone and the range control, `status` the status.
+
+    attention: path of a page -> how many things there need a hand, for the side bar.
+    """
+    return await asyncio.to_thread(page_at_once, request, actor, template, title=title, **values)
+
+
+def page_at_once(request: Asked, actor: Actor | None, template: str, *, title: str, **values: Any) -> Response[str]:
+    """`page` without a thread, for what cannot wait and is small."""
+    status = int(values.pop("status", 200))
+    from gateway.console import templates
+
+    content = templates.page(template, _shared(request, actor, values.get("query")) | {"title": title} | values)
+    return Response(content, status_code=status, media_type="text/html", headers=HEADERS)
+
+
+async def fragment(request: Asked, template: str, block: str, **values: Any) -> Response[str]:
+    """One block of a page's template, for a live part or the answer to a form. `status` and `query` as for a page."""
+    status = int(values.pop("status", 200))
+    from gateway.console import templates
+
+    content = await asyncio.to_thread(templates.block, template, block, _shared(request, None, values.get("query")) | values)
+    return Response(content, status_code=status, media_type="text/html", headers=HEADERS)
+
+
+def query(request: Asked, *names: str, more: Mapping[str, Collection[str]] | None = None, default: str = "24h") -> Query:
+    """The common query of a page that applies these filters; see query.read."""
+    pairs = [(name, str(value)) for name, value in request.query_params.multi_items()]
+    return queries.read(pairs, now_us(), names, more=more or {}, default=default, tz=cookies.zone_of(request))
+
+
+def spelled(query: Query) -> str:
+    """The stretch of a page in words: 17 Nov 14:30 to 18 Nov 14:30, Europe/Berlin."""
+    where, until_us = query.zone, min(query.until_us, max(query.now_us, query.from_us))
+    ends = (f"{figures.day(at_us, where, query.now_us)} {figures.clock(at_us, where)}" for at_us in (query.from_us, until_us))
+    return f"{' to '.join(ends)}, {query.tz}"
+
+
+def redirect(path: str, request: Asked | None = None) -> Response[str]:
+    """To another page after a form: for htmx a header, which replaces the page, else 303."""
+    if request is not None and request.headers.get("hx-request"):
+        return Response("", status_code=200, media_type="text/html", headers=HEADERS | {"hx-redirect": path})
+    return Response("", status_code=303, media_type="text/html", headers=HEADERS | {"location": path})
+
+
+def _shared(request: Asked, actor: Actor | None, asked: Query | None) -> dict[str, Any]:
+    """What every template may use."""
+    known = cookies.zone_of(request)
+    tz = known if asked is None else asked.tz
+    return {
+        "actor": actor,
+        "role": None if actor is None else ROLE_WORDS[actor.role],
+        "here": request.url.path.removeprefix("/console/").split("/")[0],
+        "path": request.url.path,
+        "nav": [] if actor is None else _nav(actor),
+        "phone": [] if actor is None else [entry for entry in nav.ENTRIES if entry.path in nav.PHONE and actor.role in entry.open_to],
+        "attention": {},
+        "theme": cookies.theme_of(request),
+        "csrf": cookies.csrf_of(request),
+        "tz": tz,
+        "zones": sorted({tz, known, "UTC"}),
+        "query": None,
+        "range_words": queries.RANGE_WORDS,
+        "now_us": now_us(),
+    }
+
+
+def _nav(actor: Actor) -> list[tuple[str, list[nav.Entry]]]:
+    groups = ((name, [entry for entry in group if actor.role in entry.open_to]) for name, group in nav.GROUPS)
+    return [(name, entries) for name, entries in groups if entries]
