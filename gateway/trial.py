@@ -54,15 +54,11 @@ def tell(asked: Asked, catalog: Catalog, router: Router, now: float) -> Told:
         raise NotFound(f"there is no route '{asked.route}'; there are: {', '.join(sorted(catalog.routes))}", param="route")
     choice = router.plan(_features(asked, route, router), route, catalog, now, DRAW)
     made = choice.decision
-    record = msgspec.structs.asdict(made)
-    record["candidates"] = [msgspec.structs.asdict(candidate) for candidate in made.candidates]
-    if made.quality is not None:
-        record["quality"] = msgspec.structs.asdict(made.quality)
     return Told(
         plan=tuple(backend.name for backend in choice.plan),
         refusal=None if choice.refusal is None else choice.refusal.message,
         explanation=decision.explain(made, choose.differences(made)),
-        decision=record,
+        decision=decision.plain(made),
     )
 
 

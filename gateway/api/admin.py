@@ -19,7 +19,7 @@ from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access, people, prices, rates, trial
-from gateway.api import reports
+from gateway.api import reports, requests
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
 from gateway.catalog import Catalog
@@ -164,6 +164,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
             *_limits(parts),
             *_prices(parts),
             *reports.handlers(parts),
+            *requests.handlers(parts),
             _backends(parts),
             _route(parts),
             _owned(parts),

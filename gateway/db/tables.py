@@ -325,7 +325,7 @@ usage = Table(
     Index(None, "started_at_us"),
     Index(None, "team_id", "started_at_us"),
     # the few rows that somebody looks for among all
-    Index("ix_usage_marked", "started_at_us", sqlite_where=text("marks <> 0"), postgresql_where=text("marks <> 0")),
+    Index("ix_usage_marked", "started_at_us", "team_id", "marks", sqlite_where=text("marks <> 0"), postgresql_where=text("marks <> 0")),
 )
 
 attempts = Table(

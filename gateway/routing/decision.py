@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -134,6 +135,15 @@ def decode(record: bytes) -> Decision:
         except zlib.error as error:
             raise msgspec.DecodeError(str(error)) from None
     return _decoder.decode(record)
+
+
+def plain(decision: Decision) -> dict[str, Any]:
+    """The record with the names of its fields, as values for JSON."""
+    found: dict[str, Any] = msgspec.structs.asdict(decision)
+    found["candidates"] = [msgspec.structs.asdict(candidate) for candidate in decision.candidates]
+    for name, part in (("quality", decision.quality), ("hedge", decision.hedge)):
+        found[name] = None if part is None else msgspec.structs.asdict(part)
+    return found
 
 
 def explain(decision: Decision, differences: Sequence[str] = ()) -> str:

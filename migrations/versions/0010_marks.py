@@ -26,4 +26,4 @@ def upgrade() -> None:
     for statement in OLD:
         op.execute(statement)
     rare = sa.text("marks <> 0")
-    op.create_index("ix_usage_marked", "usage", ["started_at_us"], sqlite_where=rare, postgresql_where=rare)
+    op.create_index("ix_usage_marked", "usage", ["started_at_us", "team_id", "marks"], sqlite_where=rare, postgresql_where=rare)

@@ -61,6 +61,9 @@ CALLS = [
     ("GET", "/admin/reports/owned"),
     ("GET", "/admin/backends"),
     ("POST", "/admin/route"),
+    ("GET", "/admin/requests"),
+    ("GET", "/admin/requests/00000000-0000-0000-0000-000000000001"),
+    ("GET", "/admin/decisions/00000000-0000-0000-0000-000000000001"),
 ]
 
 
