@@ -46,6 +46,7 @@ from gateway.settings import AlertSettings, BackendSettings, Settings
 from gateway.snapshot import Prices, Snapshot
 from gateway.telemetry import Telemetry
 from gateway.ticker import TICK_S, Ticker
+from gateway.traces import open_traces
 from gateway.webhook import Webhook
 from providers import tokens
 from providers.dialects import DIALECTS
@@ -156,6 +157,8 @@ class Application:
         await self.parts.store.close()
         await self.parts.pipeline.limits.close()
         self.parts.telemetry.tick()
+        if self.parts.pipeline.traces is not None:
+            await asyncio.to_thread(self.parts.pipeline.traces.close)
         await self.parts.engine.dispose()
 
 
@@ -205,6 +208,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days, telemetry.numbers.add)
     owned = Owned()
     attempts = Attempts(accounts, router, providers, settings.server.over_budget_status, owned)
+    attempts.traces = traces = open_traces(settings.traces)
     limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s)
     parts = Parts(
         settings=settings,
@@ -227,6 +231,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
             limits=rates,
             caching=settings.cache.enabled,
             max_answer_bytes=settings.cache.max_answer_bytes,
+            traces=traces,
         ),
         telemetry=telemetry,
         limits=limits,

@@ -26,6 +26,7 @@ from gateway.money.worst_case import UNKNOWN_OUTPUT_TOKENS, Bound, fitting_max_t
 from gateway.race import Runner, race
 from gateway.routing.retry import after
 from gateway.routing.router import Router
+from gateway.traces import Traces
 from providers import tokens
 from providers.dialects import DecodeError
 from providers.errors import BadAnswer, ProviderError, Rejected
@@ -53,6 +54,7 @@ class Attempts:
         self.over_budget_status = over_budget_status
         self.factors = Factors()
         self.owned = owned
+        self.traces: Traces | None = None
 
     async def run(self, x: Exchange) -> AsyncGenerator[Frame, None]:
         """Frames of the first attempt that answers. Raises GatewayError before the first frame; a Failed event comes after it."""
@@ -315,6 +317,7 @@ class Attempts:
             clamp=x.clamp,
             priority=x.features.priority,
             salt=x.principal.salt,
+            headers=self.traces.headers(x.trace, backend.name, attempt.n) if self.traces is not None and x.trace is not None else {},
         )
 
     def _deadline(self, x: Exchange, backend: Backend) -> Deadline:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from gateway.auth import Principal
@@ -25,6 +25,9 @@ from gateway.routing.features import Features
 from gateway.routing.state import Call
 from providers.tokens import count_output
 from providers.types import Finished, Frame, Metered, ReasoningDelta, Request, Started, TextDelta, ToolCallDelta, Usage
+
+if TYPE_CHECKING:  # traces.py makes it of an exchange
+    from gateway.traces import Trace
 
 
 class Meter:
@@ -137,6 +140,7 @@ class Exchange:
         "tag",
         "task",
         "ticket",
+        "trace",
     )
 
     def __init__(self, request_id: UUID, principal: Principal, request: Request, catalog: Catalog, features: Features) -> None:
@@ -155,6 +159,7 @@ class Exchange:
         self.tag = principal.tag
         self.hold: Hold | None = None
         self.ticket: Ticket | None = None  # set where a rate limit applies
+        self.trace: Trace | None = None  # set where traces are on
         self.ends: list[AttemptEnd] = []
         self.running: list[Attempt] = []  # two while a hedge is out
         self.answered_by: Attempt | None = None

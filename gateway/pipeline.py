@@ -39,6 +39,7 @@ from gateway.routing.decision import SENT
 from gateway.routing.features import PRIORITIES, Features
 from gateway.routing.prefixes import BLOCK_BYTES, Prefix, names
 from gateway.telemetry import Telemetry
+from gateway.traces import Traces
 from providers import tokens
 from providers.types import Frame, Request, Usage
 
@@ -60,6 +61,7 @@ class Pipeline:
     limits: Limits
     caching: bool
     max_answer_bytes: int
+    traces: Traces | None = None
     in_flight: set[Exchange] = field(default_factory=set)
 
     def admit(self, principal: Principal, request: Request, headers: Mapping[bytes, bytes]) -> Exchange:
@@ -79,6 +81,8 @@ class Pipeline:
         clamp = headers.get(b"x-tollway-clamp")
         if clamp is not None:
             x.clamp = allows(clamp)
+        if self.traces is not None:
+            x.trace = self.traces.begin(headers)
         self.in_flight.add(x)
         return x
 
@@ -263,6 +267,8 @@ class Pipeline:
             limiter.settle(self.limits, x, x.ticket)
         self.decisions.put(x)
         self.telemetry.request(x, record)
+        if self.traces is not None and x.trace is not None:
+            self.traces.ended(x, x.trace, record)
         return x.cost
 
     def _spent(self, x: Exchange) -> int | None:

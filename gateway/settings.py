@@ -159,6 +159,18 @@ class Logging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["json", "text"] = "json"
 
 
+class TraceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Spans of requests, sent to a collector; wants the extra `otel`."""
+
+    endpoint: str = ""  # of OTLP over HTTP, such as http://collector:4318/v1/traces; empty: no traces
+    headers: str = ""  # a reference to name=value,…, for a collector that wants a credential
+    service: Name = "tollway"
+    sample: Share = 1.0  # of the requests that bring no trace of their own
+    content: bool = False  # prompts and answers in the spans
+    pass_to: tuple[str, ...] = ()  # backends that are told the trace
+    timeout_s: Seconds = 10.0  # of one export
+
+
 class TierSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """USD per million tokens of a whole request whose prompt has more than `above` tokens."""
 
@@ -272,6 +284,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     local_engine: LocalEngine = field(default_factory=LocalEngine)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     logging: Logging = field(default_factory=Logging)
+    traces: TraceSettings = field(default_factory=TraceSettings)
     backends: tuple[BackendSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
 
@@ -344,6 +357,7 @@ def _check(settings: Settings) -> None:
     for backend in settings.backends:
         _check_backend(backend, settings.socket(backend.name))
     names = {backend.name for backend in settings.backends}
+    _check_traces(settings.traces, names)
     for route in settings.routes:
         if not route.backends:
             _refuse(f"routes.{route.name}.backends", "name at least one backend.")
@@ -375,6 +389,19 @@ def _check_alerts(alerts: AlertSettings) -> None:
         _check_reference("alerts.webhook_secret", alerts.webhook_secret)
     elif url:
         _refuse("alerts.webhook_secret", "is needed, so that the receiver can tell our messages from others': env:NAME or file:PATH.")
+
+
+def _check_traces(traces: TraceSettings, backends: Collection[str]) -> None:
+    if traces.endpoint:
+        if not re.match(r"https?://[^/\s]+/", traces.endpoint):
+            _refuse("traces.endpoint", "must begin with http:// or https://, a host and a path, such as http://collector:4318/v1/traces.")
+        if importlib.util.find_spec("opentelemetry") is None or importlib.util.find_spec("opentelemetry.exporter") is None:
+            _refuse("traces.endpoint", "wants the extra otel: pip install 'tollway[otel]'.")
+    if traces.headers:
+        _check_reference("traces.headers", traces.headers)
+    for name in traces.pass_to:
+        if name not in backends:
+            _refuse("traces.pass_to", f'"{name}" is not a backend.{nearest(name, backends)}')
 
 
 def _check_backend(backend: BackendSettings, socket: Path) -> None:

@@ -201,6 +201,7 @@ class Supervisor:
         arguments += ["--max-sequences", str(engine.max_sequences), "--max-waiting", str(engine.max_waiting)]
         arguments += ["--max-step-tokens", str(engine.max_step_tokens), "--kv-bytes", str(engine.kv_bytes)]
         arguments += ["--kv-fraction", str(engine.kv_fraction), "--heartbeat"]
+        arguments += ["--log-format", self.settings.logging.format, "--log-level", self.settings.logging.level]
         return python("local_engine", "serve", *arguments)
 
     def _fetch(self, model: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from local_engine.config import EngineConfig
 from local_engine.errors import ConfigError, EngineError
+from local_engine.log import setup
 from local_engine.wire import Params
 
 BAD_CONFIG = 78  # EX_CONFIG: starting again will not help
@@ -21,8 +21,8 @@ MODES = {"latency": {}, "throughput": {"max_sequences": 64, "max_step_tokens": 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     options = _parser().parse_args(argv)
+    setup(getattr(options, "log_format", "text"), getattr(options, "log_level", "info"))
     try:
         return int(options.run(options))
     except ConfigError as error:
@@ -107,6 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve one model on a Unix socket")
     serve.add_argument("--socket", dest="socket_path", required=True)
     serve.add_argument("--heartbeat", action="store_true", help="a line on standard output for each second in which steps went on")
+    serve.add_argument("--log-format", choices=("json", "text"), default="text")
+    serve.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     _add_engine_options(serve)
     serve.set_defaults(run=_serve)
 

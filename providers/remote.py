@@ -36,6 +36,8 @@ class RemoteProvider:
         self._vendor = vendor
         self._language = DIALECTS[vendor.dialect]
         self._upstream = upstream
+        signers.conceal_url(base_url)
+        signers.conceal_url(metrics_url)
         base = base_url.rstrip("/")
         carried = {**signers.headers(vendor.signer, credential), **vendor.headers}
         sent = {**carried, "content-type": "application/json"}
@@ -58,10 +60,7 @@ class RemoteProvider:
         if request.dialect != self.dialect:
             to_neutral(request)
         body = self._language.encode_request(request, target, self._vendor.quirks)
-        endpoint = self._streamed if request.stream else self._whole
-        if request.headers and request.dialect == self.dialect:
-            endpoint = Endpoint(endpoint.method, str(endpoint.url), {**endpoint.headers, **request.headers})
-        answer = await self._upstream.open(endpoint, body, deadline)
+        answer = await self._upstream.open(self._endpoint(request, target), body, deadline)
         try:
             if answer.status != 200:
                 raise await self._refusal(answer)
@@ -81,19 +80,27 @@ class RemoteProvider:
         finally:
             await answer.close()
 
+    def _endpoint(self, request: Request, target: Target) -> Endpoint:
+        """With the headers of this call alone: those that a client's language carries, and its trace."""
+        endpoint = self._streamed if request.stream and not request.inputs else self._whole
+        carried = request.headers if request.dialect == self.dialect else {}
+        if not carried and not target.headers:
+            return endpoint
+        return Endpoint(endpoint.method, str(endpoint.url), {**endpoint.headers, **carried, **target.headers})
+
     async def _embed(self, request: Request, target: Target, deadline: Deadline) -> AsyncGenerator[Frame, None]:
         """Vectors of all inputs, in as many calls as the vendor's maximum asks for; a frame per call with the usage so far.
 
         The end comes with the last one: until then nothing is an answer, and what was billed before a failure is known.
         """
-        most, used = self._vendor.inputs_most, Usage()
+        most, used, endpoint = self._vendor.inputs_most, Usage(), self._endpoint(request, target)
         began = asyncio.get_running_loop().time()
         for first in range(0, len(request.inputs), most):
             part = replace(request, inputs=request.inputs[first : first + most])
             body = self._language.encode_request(part, target, self._vendor.quirks)
             request.dropped = part.dropped
             left_s = deadline.total_s - (asyncio.get_running_loop().time() - began)
-            answer = await self._upstream.open(self._whole, body, replace(deadline, total_s=max(left_s, 0.001)))
+            answer = await self._upstream.open(endpoint, body, replace(deadline, total_s=max(left_s, 0.001)))
             try:
                 if answer.status != 200:
                     raise await self._refusal(answer)

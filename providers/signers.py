@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 MASK_FROM = 8  # characters; a shorter value ("EMPTY", "ollama") is no secret, and masking it would blank ordinary words
 MAX_FILE_BYTES = 64 * 1024
@@ -55,6 +56,14 @@ def conceal(value: str) -> None:
     global _secrets  # noqa: PLW0603 - one set per process, read by the logging sink
     if len(value) >= MASK_FROM and value not in _secrets:
         _secrets = tuple(sorted((*_secrets, value), key=len, reverse=True))  # longest first: one may contain another
+
+
+def conceal_url(url: str) -> None:
+    """Mask the password that an address carries before its host, as it stands there and as it is meant."""
+    password = urlsplit(url).password
+    if password:
+        conceal(password)
+        conceal(unquote(password))
 
 
 def secrets() -> tuple[str, ...]:

@@ -314,6 +314,7 @@ class Target(Struct, frozen=True, kw_only=True):
     clamp: bool = False
     priority: int = 0
     salt: str = ""  # the tenant, for prefix caches
+    headers: Mapping[str, str] = {}  # of the trace, for a backend over HTTP that is told it
 
 
 class Deadline(Struct, frozen=True, kw_only=True):

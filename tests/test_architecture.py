@@ -241,7 +241,7 @@ def test_the_engines_client_needs_no_library_but_msgspec() -> None:
     assert roots - sys.stdlib_module_names - {"local_engine"} == {"msgspec"}
 
 
-HEAVY = {"torch", "transformers", "tokenizers", "numpy", "alembic", "genai_prices"}
+HEAVY = {"torch", "transformers", "tokenizers", "numpy", "alembic", "genai_prices", "opentelemetry.exporter.otlp", "requests"}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ async def test_an_engines_command_says_what_the_settings_say(tmp_path: Path) -> 
         *("local_engine", "serve", "--socket", f"{tmp_path}/engine-smol.sock", "--model-dir", f"{tmp_path}/models/smollm2-135m"),
         *("--threads", "3", "--precision", "auto", "--max-sequences", "4", "--max-waiting", "5"),
         *("--max-step-tokens", "64", "--kv-bytes", "1000000", "--kv-fraction", "0.8", "--heartbeat"),
+        *("--log-format", "json", "--log-level", "info"),
     ]
 
 

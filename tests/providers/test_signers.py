@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.signers import CredentialError, conceal, headers, resolve, secrets
+from providers.signers import CredentialError, conceal, conceal_url, headers, resolve, secrets
 
 
 def test_environment_and_file_are_read_trimmed_and_masked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,3 +65,12 @@ def test_headers_by_signer() -> None:
     assert headers("bearer", "") == {}
     with pytest.raises(ValueError, match="sigv9"):
         headers("sigv9", "k")
+
+
+def test_a_password_in_an_address_is_masked_as_it_stands_and_as_it_is_meant() -> None:
+    conceal_url("https://tollway:p%40ss-in-an-address@host:8000/v1")
+    assert {"p%40ss-in-an-address", "p@ss-in-an-address"} <= set(secrets())
+    before = secrets()
+    conceal_url("https://host/v1")
+    conceal_url("")
+    assert secrets() == before
