@@ -18,6 +18,7 @@ import migrations
 from gateway.db.engine import make_engine
 from gateway.settings import Storage
 from tests.fixtures.services import Postgres, Valkey
+from tests.fixtures.used_databases import UsedDatabases
 
 settings.register_profile("tollway", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 settings.load_profile("tollway")
@@ -111,6 +112,11 @@ def postgres_template(postgres_url: str, worker_number: int) -> str:
 _numbers = iter(range(1, 1 << 30))
 
 
+@pytest.fixture(scope="session")
+def used_databases(postgres_url: str, postgres_template: str) -> UsedDatabases:
+    return UsedDatabases(postgres_url.replace("+asyncpg", ""), postgres_template)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """Settings of a migrated, empty database: once SQLite, once Postgres. For tests that open it in processes of their own."""
@@ -122,6 +128,12 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
         yield Storage(state_dir=str(state), database_url=f"sqlite+aiosqlite:///{path}")
         return
     server: str = request.getfixturevalue("postgres_url")
+    if "database" in request.fixturenames:  # held by this process: when the test is over, nobody comes back to it
+        used: UsedDatabases = request.getfixturevalue("used_databases")
+        name = used.take()
+        yield Storage(state_dir=str(state), database_url=make_url(server).set(database=name).render_as_string(hide_password=False))
+        used.give(name)
+        return
     template: str = request.getfixturevalue("postgres_template")
     name = f"test_{template}_{next(_numbers)}"
     asyncio.run(_administer(server, f"CREATE DATABASE {name} TEMPLATE {template}"))
