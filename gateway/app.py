@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.response import Response
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway import console, errors
+from gateway import console, errors, reloads
 from gateway.alerting import Alerting
 from gateway.api import admin, openapi, plain
 from gateway.api.count_tokens import CountTokens
@@ -22,9 +22,10 @@ from gateway.api.endpoint import Endpoint, error_headers
 from gateway.api.limits import Limits
 from gateway.attempts import Attempts
 from gateway.auth import Keyring, load_secrets
+from gateway.backend_watch import BackendWatch
+from gateway.board import Board
 from gateway.cache.flights import Flights
 from gateway.cache.store import open_store
-from gateway.catalog import Catalog
 from gateway.catalog_build import build as build_catalog
 from gateway.catalog_build import vendor_of
 from gateway.db.engine import make_engine
@@ -38,15 +39,17 @@ from gateway.money.limits import Limits as RateLimits
 from gateway.money.limits_redis import RedisLimits
 from gateway.money.owned import Owned
 from gateway.money.shares import EVERY_S, BudgetShares
-from gateway.parts import Parts
+from gateway.parts import Parts, Standing
 from gateway.pipeline import Pipeline
 from gateway.readings import gauges, histograms, totals
 from gateway.routing.router import Router
 from gateway.settings import AlertSettings, BackendSettings, Settings
-from gateway.snapshot import Prices, Snapshot
+from gateway.snapshot import Snapshot
+from gateway.takeover import Takeover
 from gateway.telemetry import Telemetry
 from gateway.ticker import TICK_S, Ticker
 from gateway.traces import open_traces
+from gateway.views.backends import told
 from gateway.webhook import Webhook
 from providers import tokens
 from providers.dialects import DIALECTS
@@ -58,7 +61,6 @@ from providers.signers import resolve
 from providers.types import Provider
 
 log = structlog.get_logger("tollway.app")
-RETIRE_POLL_S = 1.0
 SHARE_S = 5.0  # how often the live workers are counted, among whom a vendor's rate limits are divided
 SURFACES = {  # path -> dialect it is served with
     "/v1/chat/completions": "openai_chat",
@@ -74,16 +76,15 @@ class Application:
     """One worker's parts and its ASGI callable, with the steps of its life: start, reload, begin_drain, finish."""
 
     def __init__(
-        self, parts: Parts, ticker: Ticker, decisions: DecisionLog, upstream: Upstream, keeper: Keeper, alerting: Alerting
+        self, parts: Parts, ticker: Ticker, decisions: DecisionLog, takeover: Takeover, keeper: Keeper, alerting: Alerting
     ) -> None:
         self.parts = parts
         self.ticker = ticker
         self.decisions = decisions
-        self.upstream = upstream
         self.keeper = keeper
         self.alerting = alerting
         self.in_flight: set[Exchange] = parts.pipeline.in_flight
-        self.retiring: set[asyncio.Task[None]] = set()  # closing what reloads replaced
+        self.takeover = takeover
         self.litestar = litestar_app(parts)
         self.asgi: ASGIApp = cast(ASGIApp, self.litestar)
 
@@ -103,6 +104,7 @@ class Application:
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
         self.ticker.every("engine figures", min(TICK_S, self.parts.settings.figures.every_s), self.parts.figures.look)
         self.ticker.every("live workers", SHARE_S, self._share)
+        self.ticker.every("word to other workers", 1.0, self._leave_word)
         self.ticker.every("expire decisions", EXPIRE_S, lambda: self.decisions.expire(self.parts.accounts.now_us()))
         self.ticker.start()
 
@@ -110,31 +112,18 @@ class Application:
         """Rate limits of vendors are shared by the workers that live now, of other machines too."""
         self.parts.router.share(live_workers(self.parts.settings, self.parts.accounts))
 
+    async def _leave_word(self) -> None:
+        """How the backends are, for the other workers and for this one's memory of the last hour."""
+        parts, now = self.parts, time.time()
+        outcome = reloads.read(parts.file.state)
+        parts.standing.newer_refused = bool(parts.standing.refused or (outcome is not None and outcome.refused))
+        views = parts.router.snapshot(time.monotonic())
+        parts.watch.look(views, now)
+        parts.board.leave(told(parts, views, now), parts.watch)
+
     async def reload(self, settings: Settings) -> None:
         """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
-        catalog = build_catalog(settings, self.parts.snapshot.prices)
-        await asyncio.to_thread(self.parts.router.judges.load, catalog.routes)
-        old, fresh = self.parts.providers, make_providers(settings, self.upstream)
-        kept = {one.name: one for one in self.parts.settings.backends}
-        for one in settings.backends:  # an unchanged backend keeps its connection to a local engine
-            if kept.get(one.name) == one:
-                fresh[one.name] = old[one.name]
-        replaced = {name: provider for name, provider in old.items() if fresh.get(name) is not provider}
-        gone = {name: provider for name, provider in replaced.items() if name not in fresh}
-        replace(self.parts, settings, catalog, {**fresh, **gone})
-        task = asyncio.create_task(self._retire(set(self.in_flight), replaced))
-        self.retiring.add(task)
-        task.add_done_callback(self.retiring.discard)
-
-    async def _retire(self, before: set[Exchange], replaced: Mapping[str, Provider]) -> None:
-        """Close what a reload replaced once the last request that began before it has ended."""
-        while before & self.in_flight:  # noqa: ASYNC110 - a plain set: no request pays for an event
-            await asyncio.sleep(RETIRE_POLL_S)
-        named = self.parts.catalog.backends
-        self.parts.providers = {name: one for name, one in self.parts.providers.items() if name in named}
-        self.parts.pipeline.attempts.providers = self.parts.providers
-        for provider in replaced.values():
-            await provider.close()
+        await self.takeover.file(settings)
 
     def begin_drain(self) -> None:
         """Not ready, and no new request is taken."""
@@ -142,17 +131,13 @@ class Application:
 
     async def finish(self) -> None:
         """After the last request: write what waits, give leases back, close."""
-        for task in self.retiring:
-            task.cancel()
         await self.ticker.stop()
         await self.parts.snapshot.stop()
         await self.keeper.close()
         await self.parts.accounts.close()
         await self.decisions.flush()
         await self.alerting.close()
-        for provider in self.parts.providers.values():
-            await provider.close()
-        await self.upstream.close()
+        await self.takeover.close()
         await self.parts.pipeline.flights.close()
         await self.parts.store.close()
         await self.parts.pipeline.limits.close()
@@ -167,19 +152,6 @@ def live_workers(settings: Settings, accounts: Accounts) -> int:
     return max(settings.server.workers, accounts.processes)
 
 
-def replace(parts: Parts, settings: Settings, catalog: Catalog, providers: Mapping[str, Provider]) -> None:
-    parts.settings = settings
-    parts.figures.settings = settings.figures
-    parts.providers = providers
-    parts.pipeline.attempts.providers = providers
-    parts.catalog = catalog
-
-
-def reprice(parts: Parts, prices: Prices) -> None:
-    """The price book changed: the same routes and backends with the prices now in force."""
-    parts.catalog = build_catalog(parts.settings, prices)
-
-
 async def build(settings: Settings, worker_id: str) -> Application:
     """Make every part of one worker. Opens the journal and the database; ValueError for settings that cannot work."""
     setup_logging(settings.logging.level, settings.logging.format)
@@ -189,7 +161,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     router = Router(settings.routing, settings.server.workers)
     router.judges.load(catalog.routes)
     upstream = Upstream(settings.upstream)
-    providers = make_providers(settings, upstream)
+    providers = {one.name: make_provider(one, settings, upstream) for one in settings.backends}
     keyring = Keyring(load_secrets(settings), engine)
     accounts = await Accounts.open(engine, settings.money, state_dir / "journal")
     shared = RedisLimits(settings.storage.redis_url, settings.cache.redis_timeout_s) if settings.storage.redis_url else None
@@ -200,9 +172,9 @@ async def build(settings: Settings, worker_id: str) -> Application:
         accounts,
         limiter=rates,
         max_age_s=settings.server.stale_keys_s,
-        on_prices=lambda prices: reprice(parts, prices),
+        on_load=lambda prices, made: takeover.loaded(prices, made),  # noqa: PLW0108 - it is made below
     )
-    telemetry = Telemetry(state_dir / "metrics", worker_id)
+    telemetry, watch = Telemetry(state_dir / "metrics", worker_id), BackendWatch()
     store = open_store(settings.cache, settings.storage.redis_url)
     flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days, telemetry.numbers.add)
@@ -212,6 +184,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
     limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s)
     parts = Parts(
         settings=settings,
+        file=settings,
         engine=engine,
         catalog=catalog,
         providers=providers,
@@ -227,6 +200,7 @@ async def build(settings: Settings, worker_id: str) -> Application:
             store=store,
             flights=flights,
             telemetry=telemetry,
+            watch=watch,
             decisions=decisions,
             limits=rates,
             caching=settings.cache.enabled,
@@ -234,18 +208,28 @@ async def build(settings: Settings, worker_id: str) -> Application:
             traces=traces,
         ),
         telemetry=telemetry,
-        limits=limits,
+        limits=Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s),
         figures=EngineFigures(settings.figures, router, lambda: parts.catalog, lambda: parts.providers),
         budget_shares=BudgetShares(engine),
+        watch=watch,
+        board=Board(state_dir / "board", worker_id),
+        standing=Standing(settings.hash),
     )
-    telemetry.gauges = lambda: gauges(parts)
-    telemetry.totals = lambda: totals(parts)
-    telemetry.histograms = lambda: histograms(parts)
+    takeover = Takeover(parts, upstream, lambda one, settings: make_provider(one, settings, upstream))
+    _wire(parts)
     await snapshot.load()
     ticker = Ticker(parts.pipeline.in_flight, settings.server.keep_alive_s, settings.server.stalled_client_s, telemetry)
     keeper = Keeper(engine, accounts.process_id, owned, accounts.now_us, lambda: parts.catalog.backends, lambda name: is_ready(parts, name))
     alerting = Alerting(engine, settings.alerts, make_webhook(settings.alerts), accounts.take_refused, telemetry.numbers.add)
-    return Application(parts, ticker, decisions, upstream, keeper, alerting)
+    return Application(parts, ticker, decisions, takeover, keeper, alerting)
+
+
+def _wire(parts: Parts) -> None:
+    """What is read of the parts once they are all there, and what the worker before this one had seen."""
+    parts.telemetry.gauges = lambda: gauges(parts)
+    parts.telemetry.totals = lambda: totals(parts)
+    parts.telemetry.histograms = lambda: histograms(parts)
+    parts.board.carried_on(parts.watch, time.time())
 
 
 def make_webhook(alerts: AlertSettings) -> Webhook | None:
@@ -258,10 +242,6 @@ def make_webhook(alerts: AlertSettings) -> Webhook | None:
         if not url.startswith(("http://", "https://")):
             raise ValueError("alerts.webhook_url: what the reference names must begin with http:// or https://")
     return Webhook(url, resolve(alerts.webhook_secret, what="alerts.webhook_secret").encode(), alerts.timeout_s)
-
-
-def make_providers(settings: Settings, upstream: Upstream) -> dict[str, Provider]:
-    return {one.name: make_provider(one, settings, upstream) for one in settings.backends}
 
 
 def make_provider(one: BackendSettings, settings: Settings, upstream: Upstream) -> Provider:

@@ -86,6 +86,7 @@ class Attempts:
             if action == "next":
                 position += 1
             await asyncio.sleep(delay_s)
+            position += self._drained(plan, position)
         if failures:
             raise self.router.exhausted(failures, plan, time.monotonic())
         assert refusal is not None
@@ -102,6 +103,11 @@ class Attempts:
         self.router.retries.request(now)
         self.router.hedges.request()
         return choice.plan
+
+    def _drained(self, plan: tuple[Backend, ...], position: int) -> int:
+        """How many from this place on were drained since the choice: they get no new call, not even from a request that runs."""
+        states = [self.router.state(backend) for backend in plan[position:]]
+        return next((place for place, state in enumerate(states) if not state.drained), len(states))
 
     def _frames(self, x: Exchange, attempt: Attempt) -> AsyncGenerator[Frame, None]:
         """The frames of an attempt; of a request's first one, where it may be hedged, those of whoever answers first."""

@@ -24,7 +24,7 @@ def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalo
 
     Raises ValueError naming the backend and the field. Cross references were checked by settings.load.
     """
-    backends = {one.name: _backend(one, prices) for one in settings.backends}
+    backends = {one.name: backend_of(one, prices) for one in settings.backends}
     routes = {one.name: _route(one, settings.cache.ttl_s) for one in settings.routes}
     if not routes:  # without a policy each backend is asked for by its own name
         routes = {name: Route(name=name, backends=(name,), cache_ttl_s=settings.cache.ttl_s) for name in backends}
@@ -79,7 +79,8 @@ def _with_traits(quirks: Quirks, own: TraitSettings) -> Quirks:
     )
 
 
-def _backend(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
+def backend_of(one: BackendSettings, prices: Mapping[tuple[str, str], Price]) -> Backend:
+    """One backend as `build` makes it."""
     vendor, family = vendor_of(one), family_of(one.known_as or one.model)
     price = parse_price(one.price, one.name) if one.price is not None else prices.get((one.vendor, one.model))
     hourly = None if one.hourly_usd is None else _hourly(one.hourly_usd, one.name)

@@ -24,6 +24,7 @@ BACKOFF_MAX_S = 30.0
 STEADY_S = 30.0  # a life this long forgets the deaths before it
 START_S = 60.0  # for the first heartbeat: imports come before it
 LINE_LIMIT = 64 * 1024  # bytes of one heartbeat line
+HEARTBEATS = (b"ready\n", b"beat\n")
 
 
 class Log(Protocol):
@@ -53,6 +54,7 @@ class Child:
         self.log = log
         self.silent_s = silent_s
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_line: Callable[[str], None] = lambda line: None  # what it says beside its heartbeat
         self.running: list[str] = []  # the command of the present or last life
         self.process: Process | None = None
         self.ready = False
@@ -137,6 +139,8 @@ class Child:
             if line == b"ready\n" and not self.ready:
                 self.ready = self._served = True
                 self.on_ready()
+            elif line not in HEARTBEATS:
+                self.on_line(line.decode("utf-8", "replace").rstrip("\n"))
 
 
 async def run_once(command: Sequence[str], stop: asyncio.Event) -> int:

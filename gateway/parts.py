@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -11,10 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.api.limits import Limits
 from gateway.auth import Keyring
+from gateway.backend_watch import BackendWatch
+from gateway.board import Board
 from gateway.cache.store import Store
 from gateway.catalog import Catalog
 from gateway.db import schema
 from gateway.engine_figures import EngineFigures
+from gateway.made import NOTHING, Made
 from gateway.money.accounts import Accounts
 from gateway.money.shares import BudgetShares
 from gateway.pipeline import Pipeline
@@ -26,8 +30,23 @@ from providers.types import Provider
 
 
 @dataclass(slots=True)
+class Standing:
+    """Which settings a worker goes by, and what stands in the way of others."""
+
+    settings: str  # hash of the file's
+    since: float = field(default_factory=time.time)
+    refused: str = ""  # why newer ones could not be taken over here
+    refused_at: float = 0.0
+    newer_refused: bool = False  # here or by the supervisor
+    problems: Mapping[str, str] = field(default_factory=dict)  # what the API made and is not in force: `backend x` -> why
+    made: Made = NOTHING  # what the API made, as last read
+    ask_reload: Callable[[str], None] | None = None  # tells the supervisor; None = there is none
+
+
+@dataclass(slots=True)
 class Parts:
-    settings: Settings
+    settings: Settings  # in force: the file's, joined with what the API made
+    file: Settings  # the file's alone
     engine: AsyncEngine
     catalog: Catalog  # swapped whole on reload
     providers: Mapping[str, Provider]
@@ -41,6 +60,9 @@ class Parts:
     limits: Limits
     figures: EngineFigures
     budget_shares: BudgetShares
+    watch: BackendWatch
+    board: Board
+    standing: Standing
 
     async def readiness(self) -> dict[str, Any]:
         """What /health/ready says: ready or not, why, the catalog in force and the state of each local engine."""

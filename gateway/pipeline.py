@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from gateway import limiter
 from gateway.attempts import CUT, DEFAULT_DEADLINE_S, Attempts
 from gateway.auth import Principal
+from gateway.backend_watch import BackendWatch
 from gateway.cache import vectors
 from gateway.cache.flights import Flights, Subscription
 from gateway.cache.response import Policy, Recorder, key, policy
@@ -57,6 +58,7 @@ class Pipeline:
     store: Store
     flights: Flights
     telemetry: Telemetry
+    watch: BackendWatch
     decisions: DecisionLog
     limits: Limits
     caching: bool
@@ -267,6 +269,7 @@ class Pipeline:
             limiter.settle(self.limits, x, x.ticket)
         self.decisions.put(x)
         self.telemetry.request(x, record)
+        self.watch.settled(record, x.decision, time.time())
         if self.traces is not None and x.trace is not None:
             self.traces.ended(x, x.trace, record)
         return x.cost

@@ -17,6 +17,7 @@ from gateway.db.revisions import scripts
 from gateway.settings import Settings
 
 STAMP = "prepared"
+WHY_NOT = "not-prepared"  # what the preparing process says before it gives up
 READ_TIMEOUT_S = 1.0
 
 
@@ -34,6 +35,21 @@ def is_prepared(settings: Settings) -> bool:
 def mark(settings: Settings) -> None:
     """After a preparation that succeeded."""
     (settings.state / STAMP).write_text(_fingerprint(settings))
+
+
+def give_up(state: Path, why: str) -> None:
+    """Say why a preparation failed, for whoever asked for it."""
+    (state / WHY_NOT).write_text(why)
+
+
+def why_not(state: Path) -> str:
+    """Why the last preparation failed, said once; empty where it did not say."""
+    try:
+        why = (state / WHY_NOT).read_text()
+        (state / WHY_NOT).unlink()
+    except OSError:
+        return ""
+    return why
 
 
 def _fingerprint(settings: Settings) -> str:

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, structs
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from gateway import made
 from gateway.catalog import Backend, Catalog, Price, Tier
 from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
@@ -176,10 +177,11 @@ def book_of(text: str) -> Book:
 
 
 async def catalog(engine: AsyncEngine, settings: Settings) -> Catalog:
-    """The catalog of the settings with the prices now in force."""
+    """The catalog of the file's settings and of what the API made, with the prices now in force."""
     async with reading(engine).connect() as connection:
         known, _ = await read_prices(connection)
-    return build(settings, known)
+        entries = await made.read(connection)
+    return build(made.joined(settings, entries)[0], known)
 
 
 async def backends(engine: AsyncEngine, settings: Settings) -> Mapping[str, Backend]:

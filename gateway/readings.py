@@ -34,6 +34,9 @@ def gauges(parts: Parts) -> Gauges:
         "tollway_cache_degraded": parts.store.degraded,
         "tollway_limits_degraded": parts.pipeline.limits.degraded,
         "tollway_clock_offset_seconds": stats.clock_offset_s,
+        "tollway_config_since_seconds": parts.standing.since,
+        "tollway_config_refused": parts.standing.newer_refused,
+        "tollway_made_problems": len(parts.standing.problems),
     }
     views = parts.router.snapshot(time.monotonic())
     factors = parts.pipeline.attempts.factors.means()
@@ -42,6 +45,7 @@ def gauges(parts: Parts) -> Gauges:
         **_backends(views),
         **_engines(views),
         **_budgets(parts.budget_shares.found),
+        **{("tollway_route_backends", one.name): float(parts.router.open_backends(one)) for one in parts.catalog.routes.values()},
         **{("tollway_token_factor", family): mean for family, mean in factors.items()},
     }
 
@@ -53,6 +57,7 @@ def _backends(views: Sequence[BackendView]) -> Gauges:
         if view.state != "ready":
             found["tollway_backend_set_aside", view.backend, view.state] = 1.0
         found["tollway_backend_in_flight", view.backend] = float(view.in_flight)
+        found["tollway_backend_drained", view.backend] = float(view.drained)
         found["tollway_backend_waiting", view.backend] = float(view.waiting)
         found["tollway_backend_predicted_ttft_seconds", view.backend] = view.ttft95_ms / 1000
         found["tollway_backend_predicted_tpot_seconds", view.backend] = view.tpot95_ms / 1000

@@ -53,6 +53,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stalled_client_s: Seconds = 60.0  # a client that does not read for this long is cut
     over_budget_status: Literal[402, 429] = 402
     stale_keys_s: Seconds = 3600.0  # without a database for this long, known keys get 503 too
+    api_references: tuple[str, ...] = ("env:*", "file:/run/secrets/*")  # that a backend made over the API may name as its credential
 
 
 class Storage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -317,7 +318,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
         settings = msgspec.convert(raw, Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(explain(str(error), raw, Settings)) from None
-    _check(settings)
+    check(settings)
     return settings
 
 
@@ -336,9 +337,9 @@ def has_local_libraries() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("torch", "transformers"))
 
 
-def check_vendors(settings: Settings, known: Collection[str]) -> None:
+def check_vendors(backends: Collection[BackendSettings], known: Collection[str]) -> None:
     """Raises ConfigError for a backend whose vendor is not among `known`."""
-    for backend in settings.backends:
+    for backend in backends:
         if backend.vendor not in known:
             raise ConfigError(f'backends.{backend.name}.vendor: "{backend.vendor}" is unknown.{nearest(backend.vendor, known)}')
 
@@ -347,26 +348,31 @@ def _refuse(key: str, message: str) -> NoReturn:
     raise ConfigError(f"{key}: {message}")
 
 
-def _check(settings: Settings) -> None:
-    """What types cannot say: references between tables, and secrets that must not stand in a file."""
+def check(settings: Settings) -> None:
+    """What types cannot say: references between tables, and secrets that must not stand in a file. Raises ConfigError."""
     for position, reference in enumerate(settings.server.secret):
         _check_reference(f"server.secret[{position}]", reference)
     _check_alerts(settings.alerts)
     _unique("backends", [backend.name for backend in settings.backends])
     _unique("routes", [route.name for route in settings.routes])
     for backend in settings.backends:
-        _check_backend(backend, settings.socket(backend.name))
+        check_backend(backend, settings.socket(backend.name))
     names = {backend.name for backend in settings.backends}
     _check_traces(settings.traces, names)
     for route in settings.routes:
-        if not route.backends:
-            _refuse(f"routes.{route.name}.backends", "name at least one backend.")
-        _unique(f"routes.{route.name}.backends", list(route.backends))
-        for name in route.backends:
-            if name not in names:
-                _refuse(f"routes.{route.name}.backends", f'"{name}" is not a backend.{nearest(name, names)}')
-        if route.quality is not None:
-            _check_quality(f"routes.{route.name}.quality", route.quality, route.backends)
+        check_route(route, names)
+
+
+def check_route(route: RouteSettings, names: Collection[str]) -> None:
+    """One route against the backends there are. Raises ConfigError."""
+    if not route.backends:
+        _refuse(f"routes.{route.name}.backends", "name at least one backend.")
+    _unique(f"routes.{route.name}.backends", list(route.backends))
+    for name in route.backends:
+        if name not in names:
+            _refuse(f"routes.{route.name}.backends", f'"{name}" is not a backend.{nearest(name, names)}')
+    if route.quality is not None:
+        _check_quality(f"routes.{route.name}.quality", route.quality, route.backends)
 
 
 def _check_quality(key: str, quality: QualitySettings, backends: tuple[str, ...]) -> None:
@@ -404,7 +410,8 @@ def _check_traces(traces: TraceSettings, backends: Collection[str]) -> None:
             _refuse("traces.pass_to", f'"{name}" is not a backend.{nearest(name, backends)}')
 
 
-def _check_backend(backend: BackendSettings, socket: Path) -> None:
+def check_backend(backend: BackendSettings, socket: Path) -> None:
+    """One backend. socket: that its engine would have. Raises ConfigError."""
     key = f"backends.{backend.name}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", backend.name):
         _refuse(f"{key}.name", "use letters, digits, dots, dashes and underscores.")

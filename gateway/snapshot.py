@@ -1,4 +1,5 @@
-"""What a worker knows of keys, budgets, rate limits and prices, reloaded whole within about a second of any change: one row is polled.
+"""What a worker knows of keys, budgets, rate limits, prices and what the API made, reloaded whole within about a second of any change: one
+row is polled.
 
 On an error the old snapshot stays in force, up to its bounded age, and the error is counted. Knows no request.
 """
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from sqlalchemy import case, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway import made
 from gateway.auth import Keyring, live_keys, principal_from
 from gateway.catalog import Price
 from gateway.db.engine import clock_us, reading
@@ -31,6 +33,7 @@ JITTER_S = 0.2  # so that the workers of a fleet do not ask at the same moment
 LOAD_S = 6.0  # one poll, reloading included
 
 Prices = Mapping[tuple[str, str], Price]  # (vendor, model) -> the newest entry of the price book
+OnLoad = Callable[[Prices, made.Made], Awaitable[None]]
 
 log = structlog.get_logger("tollway.snapshot")
 
@@ -47,7 +50,7 @@ class Snapshot:
     """One per worker. `load` may be called at any time; `start` polls until `stop`.
 
     max_age_s: settings.server.stale_keys_s; without an answer for this long, keys are no longer taken on trust.
-    on_prices: called with the price book whenever it was loaded anew.
+    on_load: awaited with the price book and what the API made whenever they were loaded anew.
     """
 
     def __init__(
@@ -58,14 +61,14 @@ class Snapshot:
         *,
         limiter: TakesLimits | None = None,
         max_age_s: float = 3600.0,
-        on_prices: Callable[[Prices], None] | None = None,
+        on_load: OnLoad | None = None,
     ) -> None:
         self._engine = reading(engine)
         self._keyring = keyring
         self._accounts = accounts
         self._limiter = limiter
         self._max_age_s = max_age_s
-        self._on_prices = on_prices
+        self._on_load = on_load
         self._confirmed: float | None = None  # monotonic second of the last answer
         self._task: asyncio.Task[None] | None = None
         self.version: int | None = None  # of what is in force; None = nothing is
@@ -110,14 +113,15 @@ class Snapshot:
         rows = await connection.execute(select(limits).where(limits.c.deleted_at_us.is_(None)).order_by(limits.c.id))
         rates = [msgspec.convert(row, LimitRow, from_attributes=True) for row in rows]
         prices, due_us = await read_prices(connection)
-        # nothing is awaited from here on: a request sees all of the old or all of the new
+        entries = await made.read(connection)
+        # nothing is awaited until prices are in force: a request sees all of the old or all of the new
         self._keyring.replace(keys)
         self._accounts.set_budgets(live)
         if self._limiter is not None:
             self._limiter.set_limits(rates)
         self.prices, self._price_due_us = prices, due_us
-        if self._on_prices is not None:
-            self._on_prices(prices)
+        if self._on_load is not None:
+            await self._on_load(prices, entries)
         self.version = version
         self.reloads += 1
         log.info("keys, budgets and prices loaded", version=version, keys=len(keys), budgets=len(live), ms=_since_ms(asked))

@@ -1,6 +1,7 @@
 """`tollway serve`: prepares once, then keeps N workers and one engine per local backend alive; signals, drain, reload.
 
-    claim port, lock state folder -> publish settings -> engines + prepare -> workers -> (SIGHUP: reload)* -> SIGTERM: drain -> exit
+    claim port, lock state folder -> publish settings -> engines + prepare -> workers -> (SIGHUP or a worker's word: reload)*
+    -> SIGTERM: drain -> exit
 
 Knows no request. Standard library and msgspec only, so that it starts at once and stays small.
 """
@@ -14,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,9 +23,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gateway import listen
+from gateway import listen, reloads
 from gateway.child import Child, Log, python, run_once
-from gateway.prepared import is_prepared, mark
+from gateway.prepared import is_prepared, mark, why_not
 from gateway.published import point_current, publish, write_settings
 from gateway.settings import EXIT_CONFIG, EXIT_NOT_YET, ConfigError, Settings, has_local_libraries
 
@@ -35,13 +37,14 @@ EXIT_FAILED = 1
 KEPT_ON_RELOAD = ("host", "port", "workers", "server")
 
 
-def run(read: Callable[[], Settings]) -> int:
-    """Serve until told to stop; the exit status. `read` gives the checked settings and raises ConfigError; SIGHUP calls it again."""
+def run(read: Callable[[], Settings], file: Callable[[], Path | None] = lambda: None) -> int:
+    """Serve until told to stop; the exit status. `read` gives the checked settings and raises ConfigError; a reload calls it again. `file`
+    names the file that it reads, if any."""
     settings = read()
     log = make_log(settings.logging.format)
     try:
         with lock(make_state(settings.state, log)), claimed(settings) as (settings, claim):
-            return asyncio.run(Supervisor(settings, read, log).run(claim))
+            return asyncio.run(Supervisor(settings, read, log, file).run(claim))
     except StartError as error:
         log(str(error), level="error")
         return EXIT_FAILED
@@ -54,9 +57,10 @@ class StartError(Exception):
 class Supervisor:
     """Holds the children; all its decisions are taken on its one loop."""
 
-    def __init__(self, settings: Settings, read: Callable[[], Settings], log: Log) -> None:
+    def __init__(self, settings: Settings, read: Callable[[], Settings], log: Log, file: Callable[[], Path | None] = lambda: None) -> None:
         self.settings = settings
         self.read = read
+        self.file = file
         self.log = log
         self.path = publish(settings, settings.state)
         self.stopping = asyncio.Event()
@@ -67,6 +71,9 @@ class Supervisor:
         self.engines: dict[str, Child] = {}
         self.tasks: dict[str, asyncio.Task[int]] = {}
         self._reload_wanted = asyncio.Event()
+        self._asked: list[str] = []  # ids of reloads that workers asked for and that are not answered
+        self.outcome = reloads.Outcome(source=reloads.source_of(file()), settings=settings.hash, since=time.time())
+        reloads.write(settings.state, self.outcome)
 
     async def run(self, claim: socket.socket) -> int:
         """The whole life. `claim` holds the port until the workers take it."""
@@ -143,6 +150,7 @@ class Supervisor:
             name = str(number)
             worker = Child(f"worker {name}", lambda name=name: self._worker_command(name), self.log, self.settings.server.silent_worker_s)  # type: ignore[misc]
             worker.on_ready = lambda worker=worker: self._on_ready(worker)  # type: ignore[misc]
+            worker.on_line = self._on_line
             self.workers[name] = worker
             self._keep(worker)
 
@@ -228,25 +236,33 @@ class Supervisor:
         else:
             self.log("model fetched", model=model)
 
+    def _on_line(self, line: str) -> None:
+        """A worker says more than that it lives."""
+        if line.startswith(reloads.ASK):
+            self._asked = [*self._asked, line.removeprefix(reloads.ASK)][-reloads.IDS_KEPT :]
+            self._reload_wanted.set()
+
     async def _reloads(self) -> None:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            await self._reload()
+            asked, self._asked = self._asked, []
+            source = reloads.source_of(self.file())
+            outcome = await self._reload(source)
+            self.outcome = replace(outcome, tried=time.time(), ids=(*self.outcome.ids, *asked)[-reloads.IDS_KEPT :])
+            reloads.write(self.settings.state, self.outcome)
 
-    async def _reload(self) -> None:
-        """Check once, publish, tell the workers. Settings that cannot work change nothing and are logged."""
+    async def _reload(self, source: reloads.Source) -> reloads.Outcome:
+        """Check once, publish, tell the workers. Settings that cannot work change nothing; log and outcome say why."""
         try:
-            fresh = self._kept(self.read())
+            fresh, kept = self._kept(self.read())
         except ConfigError as error:
-            self.log("reload refused", level="error", error=str(error))
-            return
+            return self._refused(str(error))
         path = write_settings(fresh, fresh.state)
         if await self._prepare(path, fresh) != 0:
             if path != self.path:
                 path.unlink(missing_ok=True)
-            self.log("reload refused", level="error", error="preparation failed, see above")
-            return
+            return self._refused(why_not(fresh.state) or "preparation failed, see the log")
         point_current(path)
         self.settings, self.path = fresh, path
         self._start_engines()
@@ -254,9 +270,14 @@ class Supervisor:
             if worker.ready:  # one that is starting looks for itself when it is
                 worker.signal(signal.SIGUSR1)
         self.log("reloaded", settings=path.name)
+        return reloads.Outcome(source=source, settings=fresh.hash, since=time.time(), kept=tuple(kept))
 
-    def _kept(self, fresh: Settings) -> Settings:
-        """Fresh settings with what only a restart can change kept as it is, and said so."""
+    def _refused(self, why: str) -> reloads.Outcome:
+        self.log("reload refused", level="error", error=why)
+        return replace(self.outcome, refused=why, kept=())
+
+    def _kept(self, fresh: Settings) -> tuple[Settings, list[str]]:
+        """Fresh settings with what only a restart can change kept as it is, and said so: its names."""
         old = self.settings
         changed = [f"server.{name}" for name in KEPT_ON_RELOAD if getattr(fresh.server, name) != getattr(old.server, name)]
         changed = [name for name in changed if not (name == "server.port" and fresh.server.port == 0)]
@@ -264,7 +285,7 @@ class Supervisor:
         if changed:
             self.log("these settings change only with a restart", level="warning", settings=changed)
         kept = {name: getattr(old.server, name) for name in KEPT_ON_RELOAD}
-        return replace(fresh, storage=old.storage, server=replace(fresh.server, **kept))
+        return replace(fresh, storage=old.storage, server=replace(fresh.server, **kept)), changed
 
     async def _stop_all(self) -> None:
         """Workers first, since they still use the engines; each group has its time, then SIGKILL."""

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import structlog
 import uvloop
 
-from gateway import listen
+from gateway import listen, reloads
 from gateway.app import Application, build
 from gateway.log import setup_logging, sink
 from gateway.published import load_published
@@ -141,7 +141,9 @@ class Worker:
                 setup_logging(self.settings.logging.level, self.settings.logging.format)
                 log.warning("not ready", worker=self.worker_id, why=why)
                 return Waiting(self.settings, why, self._stop)
-            return await build(self.settings, self.worker_id)
+            application = await build(self.settings, self.worker_id)
+            application.parts.standing.ask_reload = self.ask_reload
+            return application
         except ValueError as error:  # what settings say that cannot work
             raise ConfigError(str(error)) from error
 
@@ -174,6 +176,10 @@ class Worker:
             self.hurry.set()
         self.stopping.set()
 
+    def ask_reload(self, request: str) -> None:
+        """Tell the supervisor; reload.json names the request once it is answered."""
+        self.beat(reloads.ASK + request)
+
     def _current(self) -> Path:
         link = self.path.parent / "current"
         return link.parent / link.readlink() if link.is_symlink() else self.path
@@ -191,6 +197,8 @@ class Worker:
             log.exception("reload failed", worker=self.worker_id, settings=path.name)
             if isinstance(application, Application):
                 application.parts.telemetry.fault("reload", error)
+                standing = application.parts.standing
+                standing.refused, standing.refused_at = str(error), time.time()
         else:
             self.path = path
             log.info("reloaded", worker=self.worker_id, settings=path.name)

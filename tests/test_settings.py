@@ -127,9 +127,9 @@ def test_references_between_tables(tmp_path: Path) -> None:
 
 def test_unknown_vendor(tmp_path: Path) -> None:
     found = load(written(tmp_path, HOSTED), {})
-    check_vendors(found, {"openai": 1})
+    check_vendors(found.backends, {"openai": 1})
     with pytest.raises(ConfigError, match=r'backends.openai-mini.vendor: "openai" is unknown. Did you mean "openai-compatible"'):
-        check_vendors(found, {"openai-compatible": 1})
+        check_vendors(found.backends, {"openai-compatible": 1})
 
 
 def test_the_environment_overrides_the_file_with_its_types(tmp_path: Path) -> None:

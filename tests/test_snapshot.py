@@ -17,6 +17,7 @@ from gateway.catalog import Price
 from gateway.db.engine import make_engine
 from gateway.db.tables import budgets, catalog_version, price_book
 from gateway.errors import NotReady
+from gateway.made import NOTHING, Made
 from gateway.money.budgets import BudgetRow
 from gateway.settings import Storage
 from gateway.snapshot import Snapshot
@@ -75,7 +76,11 @@ async def test_everything_is_loaded_at_once(database: Database) -> None:
             row = {"id": record.id, "vendor": "v", "model": "m", "source": "api", "from_us": age, "created_at_us": age}
             await connection.execute(insert(price_book).values(**row, record=msgspec.json.encode(record).decode()))
     ring, taken, heard = Keyring((SECRET,), database.engine), Taken(), []
-    found = Snapshot(database.engine, ring, taken, on_prices=heard.append)
+
+    async def hear(prices: snapshot.Prices, made: Made) -> None:
+        heard.append((prices, made))
+
+    found = Snapshot(database.engine, ring, taken, on_load=hear)
     assert not found.loaded and found.age_s == float("inf")
     assert await found.load()
     assert found.loaded and found.age_s < 5
@@ -95,7 +100,7 @@ async def test_everything_is_loaded_at_once(database: Database) -> None:
             override_until_us=5,
         )
     ]
-    assert found.prices == {("v", "m"): price} and heard == [found.prices]
+    assert found.prices == {("v", "m"): price} and heard == [(found.prices, NOTHING)]
 
 
 async def test_nothing_is_loaded_while_nothing_changes(database: Database) -> None:

@@ -55,15 +55,15 @@ async def test_the_engine_understands_that_command(tmp_path: Path) -> None:
 async def test_a_reload_keeps_what_only_a_restart_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = make(tmp_path, server=Server(port=4000, workers=2))
     fresh = replace(one.settings, server=Server(port=5000, workers=3, drain_s=7), storage=Storage(state_dir="/elsewhere"))
-    kept = one._kept(fresh)
+    kept, changed = one._kept(fresh)
     assert (kept.server.port, kept.server.workers, kept.server.drain_s) == (4000, 2, 7)
     assert kept.storage == one.settings.storage
-    assert json.loads(capsys.readouterr().err)["settings"] == ["server.port", "server.workers", "storage"]
+    assert json.loads(capsys.readouterr().err)["settings"] == changed == ["server.port", "server.workers", "storage"]
 
 
 async def test_a_reload_with_port_0_keeps_the_port_that_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = make(tmp_path, server=Server(port=4321))
-    assert one._kept(replace(one.settings, server=Server(port=0))).server.port == 4321
+    assert one._kept(replace(one.settings, server=Server(port=0)))[0].server.port == 4321
     assert capsys.readouterr().err == ""
 
 

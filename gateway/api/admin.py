@@ -6,7 +6,6 @@ Every handler stands inside one guarded router and says whom it is open to; one 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, Protocol
 
@@ -16,18 +15,14 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 from msgspec import Struct
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import access, people, prices, rates, trial
-from gateway.api import reports, requests
+from gateway import access, people, prices, rates
+from gateway.api import operations, reports, requests
 from gateway.api.endpoint import error_headers
 from gateway.auth import Keyring, load_secrets
-from gateway.catalog import Catalog
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.money import break_even
 from gateway.money.pricing import nanousd, usd
-from gateway.routing import router as routing
-from gateway.settings import Settings
 from providers.dialects import DIALECTS
 
 
@@ -93,14 +88,10 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     alerts: tuple[int, ...]
 
 
-class Admins(Protocol):
+class Admins(operations.Operated, Protocol):
     """What these calls need of a worker's parts."""
 
-    settings: Settings
-    engine: AsyncEngine
     keyring: Keyring
-    router: routing.Router
-    catalog: Catalog
 
 
 class Teams(Struct, frozen=True):
@@ -133,12 +124,6 @@ class PricedList(Struct, frozen=True):
     data: list[PricedView]
 
 
-class BackendList(Struct, frozen=True):
-    """As the worker that answers believes; each learns for itself."""
-
-    data: list[routing.BackendView]
-
-
 class LimitList(Struct, frozen=True):
     data: list[rates.Limit]
 
@@ -165,8 +150,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
             *_prices(parts),
             *reports.handlers(parts),
             *requests.handlers(parts),
-            _backends(parts),
-            _route(parts),
+            *operations.handlers(parts),
             _owned(parts),
         ],
         exception_handlers={ValidationException: _invalid},
@@ -293,35 +277,9 @@ def _prices(parts: Admins) -> list[BaseRouteHandler]:
     @get("/prices/check", summary="What each backend is billed at; a price of null is unknown, which is not zero", access=access.MONEY)
     async def check_prices(request: Request[Any, Any, Any]) -> PricedList:
         _known(request, ())
-        return PricedList([_priced(one) for one in await prices.of_backends(parts.engine, parts.settings)])
+        return PricedList([_priced(one) for one in await prices.of_backends(parts.engine, parts.file)])
 
     return [list_prices, set_price, delete_price, check_prices]
-
-
-def _backends(parts: Admins) -> BaseRouteHandler:
-    @get(
-        "/backends",
-        summary="The state of each backend and what is predicted of it, as the worker that answers believes",
-        access=access.ADMINS,
-    )
-    async def list_backends(request: Request[Any, Any, Any]) -> BackendList:
-        _known(request, ())
-        return BackendList(parts.router.snapshot(time.monotonic()))
-
-    return list_backends
-
-
-def _route(parts: Admins) -> BaseRouteHandler:
-    @post(
-        "/route",
-        status_code=200,
-        summary="Where a request would go and why, as the worker that answers believes; nobody is called",
-        access=access.ADMINS,
-    )
-    async def route(data: Annotated[trial.Asked, Body()]) -> trial.Told:
-        return trial.tell(data, parts.catalog, parts.router, time.monotonic())
-
-    return route
 
 
 def _owned(parts: Admins) -> BaseRouteHandler:
@@ -335,7 +293,7 @@ def _owned(parts: Admins) -> BaseRouteHandler:
     ) -> dict[str, Any]:
         _known(request, ("since", "until"))
         asked = break_even.Asked(since=since, until=until)
-        return break_even.document(await break_even.owned(parts.engine, await prices.backends(parts.engine, parts.settings), asked))
+        return break_even.document(await break_even.owned(parts.engine, await prices.backends(parts.engine, parts.file), asked))
 
     return owned
 

@@ -19,8 +19,8 @@ from gateway.cli import settings
 from gateway.db import schema
 from gateway.db.engine import database_url, make_engine, reading, redacted
 from gateway.db.tables import price_book
+from gateway.fit import check as check_settings
 from gateway.money.pricing import seed_price
-from gateway.prepare import check as check_settings
 from gateway.routing.quality import DEFAULT, QualityError, load
 from gateway.settings import BackendSettings, Settings, has_local_libraries
 from providers.errors import ProviderError

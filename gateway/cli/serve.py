@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from gateway.cli import settings
+from gateway.cli import chosen_file, settings
+from gateway.settings_text import DEFAULT_FILE
 from gateway.supervisor import run
 
 
 def serve() -> None:
     """Serve until told to stop: SIGTERM or Ctrl-C drains, a second one hurries, SIGHUP reads the settings again."""
-    sys.exit(run(settings))
+    sys.exit(run(settings, lambda: chosen_file() or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)))

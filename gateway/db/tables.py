@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
-HEAD = "0010"  # the migration this program is made for; a test compares it with the scripts
+HEAD = "0011"  # the migration this program is made for; a test compares it with the scripts
 
 metadata = MetaData(
     naming_convention={
@@ -468,4 +468,26 @@ price_book = Table(
     Column("created_at_us", BigInteger, nullable=False),
     Column("withdrawn_at_us", BigInteger),  # a mistake: it never held
     Index(None, "vendor", "model"),
+)
+
+# backends and routes that were made over the API, beside those of the settings file
+made_entries = Table(
+    "made_entries",
+    metadata,
+    Column("kind", Text, primary_key=True),  # backend | route
+    Column("name", Text, primary_key=True),
+    Column("record", Text, nullable=False),  # JSON of its settings
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("changed_at_us", BigInteger, nullable=False),
+)
+
+# what an operator asked of a backend while it runs, wherever it is named
+backend_orders = Table(
+    "backend_orders",
+    metadata,
+    Column("backend", Text, primary_key=True),
+    Column("drained_at_us", BigInteger),  # NULL = it takes requests
+    _word("drained_by"),
+    _word("note"),
+    Column("probe_at_us", BigInteger),  # the last time that somebody would not wait for the end of an ejection
 )

@@ -16,8 +16,9 @@ from gateway.routing.features import Features
 from gateway.routing.state import STALLED, BackendState
 from providers import errors as upstream
 
+DRAINED = "drained"  # an operator's word
 # in the order they are looked at: the candidate that came furthest explains the refusal
-STATIC = ("not_allowed", "labels", "dialect", "capability", "parameter", "unpriced")
+STATIC = ("not_allowed", "labels", "dialect", "capability", "parameter", "unpriced", DRAINED)
 SIZE = ("context", "max_output")
 SOFT_HEALTH = ("ejected", "probing", "cooling", "stalled", "headroom", "yields", "share")
 UNTIMED = ("probing", "stalled")  # nobody knows how long: asked after those that say when
@@ -25,6 +26,7 @@ QUALITY = "quality"  # a weak backend, and the prompt is predicted to need a str
 SOFT = (*SOFT_HEALTH, QUALITY, *SIZE)
 MIN_RETRY_AFTER_S = 1.0
 BUSY_RETRY_AFTER_S = 1.0
+DRAINED_RETRY_AFTER_S = 30.0
 READY = ("", 0.0)
 TOLD_BACKENDS = 16  # whose labels an error names
 
@@ -45,6 +47,8 @@ def unfit(features: Features, state: BackendState) -> str:
         return "parameter"
     if backend.price is None and features.budgeted:
         return "unpriced"
+    if state.drained:
+        return DRAINED
     return _size(features, state)
 
 
@@ -90,7 +94,8 @@ def yielding(features: Features, state: BackendState, now: float) -> str:
 def refusal(features: Features, states: Sequence[BackendState], candidates: Sequence[Candidate]) -> GatewayError:
     """The error for a request that no candidate can take; states and candidates in the same order.
 
-    Static reasons give 4xx and are the same at any time; all waiting for a vendor's Retry-After gives 429 with the smallest; else 503.
+    Static reasons give 4xx and are the same at any time, but for what an operator drained: 503. All waiting for a vendor's Retry-After
+    gives 429 with the smallest; else 503.
     """
     reasons = {c.reason for c in candidates}
     static = [reason for reason in STATIC if reason in reasons]
@@ -139,6 +144,12 @@ def _static_refusal(features: Features, states: Sequence[BackendState], reason: 
             f"No backend of route '{route}' takes `{name}` with this value; leave it out, or send its default.",
             code="unsupported_value",
             param=name,
+        )
+    if reason == DRAINED:
+        return NotReady(
+            f"Every backend of route '{route}' that could answer is drained by an operator; try again later.",
+            code="backends_drained",
+            retry_after_s=DRAINED_RETRY_AFTER_S,
         )
     return NotReady(
         f"No backend of route '{route}' that could answer has a known price, and this key has a budget; the operator must set one.",

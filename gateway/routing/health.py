@@ -73,6 +73,11 @@ class Health:
             return max(until, self.probe_until + self._next_s())
         return max(until, self.ejected_until)
 
+    def retry(self, now: float) -> None:
+        """Somebody will not wait: the next request is the probe. What the vendor named is still waited for."""
+        self.ejected_until = min(self.ejected_until, now)
+        self.cool_until = min(self.cool_until, now)
+
     def began(self, now: float, call: object) -> None:
         """A request goes out: after an ejection the first one is the probe."""
         if self.ejections == 0 or now < self.ejected_until:

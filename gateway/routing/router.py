@@ -57,11 +57,12 @@ class LeftView(Struct, frozen=True, kw_only=True):
 
 
 class BackendView(Struct, frozen=True, kw_only=True):
-    """What this worker believes. state: ready | ejected | probing | cooling | rate_limited | stalled | headroom. ttft95_ms: of an empty
-    prompt sent now. failure_odds: of the next attempt, to 1. engine: of an engine of one's own, else null."""
+    """What this worker believes. state: ready | drained | ejected | probing | cooling | rate_limited | parallel | stalled | headroom.
+    ttft95_ms: of an empty prompt sent now. failure_odds: of the next attempt, to 1. engine: of an engine of one's own, else null."""
 
     backend: str
     state: str
+    drained: bool
     ready_in_s: float
     in_flight: int
     waiting: int
@@ -84,6 +85,8 @@ class Router:
         self._knobs = Knobs()
         self._states: dict[str, BackendState] = {}
         self._by_route: dict[str, tuple[BackendState, ...]] = {}
+        self._drained: frozenset[str] = frozenset()
+        self._probed: dict[str, int] = {}  # the last order of each backend to end its waiting
         self.outputs = Outputs()
         self.judges = Judges()
         self.hedges = HedgeBudget(self._settings.hedge_share)
@@ -107,6 +110,21 @@ class Router:
             self._workers = workers
             for state in self._states.values():
                 state.share(workers)
+
+    def obey(self, drained: frozenset[str], probes: Mapping[str, int | None], now: float) -> None:
+        """What operators ask: these backends get no new request; one whose order to probe is new need not wait for its ejection's end."""
+        self._drained = drained
+        for name, state in self._states.items():
+            state.drained = name in drained
+        for name, ordered in probes.items():
+            if ordered is not None and ordered != self._probed.get(name):
+                self._probed[name] = ordered
+                if name in self._states:
+                    self._states[name].health.retry(now)
+
+    def open_backends(self, route: Route) -> int:
+        """How many of a route's backends take requests."""
+        return sum(name not in self._drained for name in route.backends)
 
     def states(self, catalog: Catalog) -> Mapping[str, BackendState]:
         """Of the backends of the catalog in force, by name."""
@@ -170,7 +188,8 @@ class Router:
             views.append(
                 BackendView(
                     backend=name,
-                    state=reason or "ready",
+                    state="drained" if s.drained else reason or "ready",
+                    drained=s.drained,
                     ready_in_s=round(wait_s, 3),
                     in_flight=s.in_flight,
                     waiting=len(s.waiting),
@@ -194,6 +213,7 @@ class Router:
                 states[name] = old
             else:
                 states[name] = BackendState(backend, self._settings, self._workers)
+                states[name].drained = name in self._drained
         self._states = states
         self._by_route = {}
         self._catalog = catalog

@@ -40,6 +40,7 @@ class BackendState:
         "_counted_at",
         "_failures",
         "backend",
+        "drained",
         "engine",
         "fresh_s",
         "headroom",
@@ -69,6 +70,7 @@ class BackendState:
         self.prefixes = Prefixes()  # of an engine of one's own
         self.prompts = PromptCache(backend.prompt_cache_s)  # of a hosted one
         self.engine = EngineLoad()  # stays empty where nothing is read
+        self.drained = False  # an operator's word: no new requests
         self.in_flight = 0
         self.held: dict[int, int] = {}  # by team: what its calls under way are expected to cost
         self.outstanding = 0  # prompt tokens of those that wait for their first token

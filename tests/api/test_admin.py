@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,14 +22,17 @@ from gateway import errors, people
 from gateway.api import admin
 from gateway.app import tell, tell_http
 from gateway.auth import Keyring, ensure_secret, mint
+from gateway.backend_watch import BackendWatch
+from gateway.board import Board
 from gateway.catalog import Backend, Catalog, Price, Route
+from gateway.money.budgets import BudgetRow
 from gateway.money.windows import to_us
-from gateway.routing.features import Features
+from gateway.parts import Standing
 from gateway.routing.router import Router
 from gateway.settings import Settings
+from gateway.snapshot import Snapshot
 from providers.errors import ServerFailed
-from providers.figures import Figures
-from providers.limit_headers import Limits
+from providers.types import Provider
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
 from tests.routing.conftest import make_features
@@ -59,11 +63,22 @@ CALLS = [
     ("GET", "/admin/reports/forecast"),
     ("GET", "/admin/reports/budgets"),
     ("GET", "/admin/reports/owned"),
-    ("GET", "/admin/backends"),
     ("POST", "/admin/route"),
     ("GET", "/admin/requests"),
     ("GET", "/admin/requests/00000000-0000-0000-0000-000000000001"),
     ("GET", "/admin/decisions/00000000-0000-0000-0000-000000000001"),
+    ("GET", "/admin/backends"),
+    ("PUT", "/admin/backends/x"),
+    ("DELETE", "/admin/backends/x"),
+    ("POST", "/admin/backends/x/drain"),
+    ("POST", "/admin/backends/x/undrain"),
+    ("POST", "/admin/backends/x/probe"),
+    ("GET", "/admin/routes"),
+    ("GET", "/admin/routes/x"),
+    ("PUT", "/admin/routes/x"),
+    ("DELETE", "/admin/routes/x"),
+    ("POST", "/admin/reload"),
+    ("GET", "/admin/config"),
 ]
 
 
@@ -81,10 +96,23 @@ class Needed(Struct):
     """The parts of a worker that these calls use."""
 
     settings: Settings
+    file: Settings
     engine: AsyncEngine
     keyring: Keyring
     router: Router
     catalog: Catalog
+    snapshot: Snapshot
+    board: Board
+    standing: Standing = Standing("h")
+    watch: BackendWatch = BackendWatch()
+    providers: dict[str, Provider] = {}
+
+
+class Untold:
+    """Takes budgets, and does nothing with them."""
+
+    def set_budgets(self, budgets: Sequence[BudgetRow]) -> None:
+        pass
 
 
 class Admin:
@@ -106,13 +134,15 @@ class Admin:
 
 
 @pytest.fixture
-async def ops(database: Database) -> AsyncIterator[Admin]:
+async def ops(database: Database, tmp_path: Path) -> AsyncIterator[Admin]:
     settings = Settings(storage=database.storage)
     accepted = await ensure_secret(settings, database.engine)
     await people.add_team(database.engine, "ops")
     key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
     plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"))
-    parts = Needed(settings, database.engine, Keyring(accepted, database.engine), Router(), CATALOG)
+    ring = Keyring(accepted, database.engine)
+    snapshot, board = Snapshot(database.engine, ring, Untold()), Board(tmp_path / "board", "0")
+    parts = Needed(settings, settings, database.engine, ring, Router(), CATALOG, snapshot, board)
     app = Litestar(
         route_handlers=admin.handlers(parts),
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http},
@@ -134,58 +164,6 @@ async def test_every_route_is_closed_to_keys_without_the_scope(ops: Admin) -> No
             told, body = await ops.call(method, path, {} if method in ("POST", "PUT") else None, key)
             assert told == status, (method, path, body)
             assert set(body["error"]) == {"message", "type", "param", "code"}
-
-
-async def test_the_state_of_every_backend_is_told(ops: Admin) -> None:
-    one = Backend(name="one", vendor="openai", model="m", dialect="openai_chat", ttft_prior_ms=300.0)
-    catalog = Catalog(version="v", backends={"one": one}, routes={"r": Route(name="r", backends=("one",))})
-    asked = Features(route="r", dialect="openai_chat", input_tokens=10, input_tokens_upper=20, expected_output_tokens=5)
-    router = ops.router
-    router.plan(asked, catalog.routes["r"], catalog, time.monotonic(), 0.5)
-    assert (await ops.call("GET", "/admin/backends"))[1]["data"][0] | {"ready_in_s": 0.0} == {
-        "backend": "one",
-        "state": "ready",
-        "ready_in_s": 0.0,
-        "in_flight": 0,
-        "waiting": 0,
-        "samples": 0,
-        "ttft95_ms": 300.0,
-        "tpot95_ms": 20.0,
-        "failure_odds": 0.0,
-        "left": {"requests": None, "tokens": None, "input": None, "output": None},
-        "engine": None,
-    }
-    call = router.state(one).started(time.monotonic(), asked)
-    call.told(time.monotonic(), Limits(requests=(7.0, 600.0), output=(0.0, 600.0)))
-    call.left(time.monotonic())
-    told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]
-    assert told["left"] == {"requests": 7.0, "tokens": None, "input": None, "output": 0.0}
-    for _ in range(3):
-        router.state(one).started(time.monotonic(), asked).failed(time.monotonic(), ServerFailed("500", answered=True))
-    told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]
-    assert told["state"] == "ejected" and 0 < told["ready_in_s"] <= 5 and told["failure_odds"] > 0.2
-
-
-async def test_what_an_engine_says_of_itself_is_told(ops: Admin) -> None:
-    own = Backend(name="own", vendor="vllm", model="m", dialect="openai_chat", own=True)
-    state = ops.router.states(Catalog(version="v", backends={"own": own}, routes={}))["own"]
-    now = time.monotonic()
-    state.engine.said(now, now + 600.0, Figures(waiting=2, running=8, kv_share=0.5), (0, 0))
-    state.engine.failed("HTTP 500 from /metrics")
-    told = (await ops.call("GET", "/admin/backends"))[1]["data"][0]["engine"]
-    assert told["age_s"] >= 0.0 and told["problem"] == "HTTP 500 from /metrics"
-    assert told["figures"] == {
-        "waiting": 2,
-        "running": 8,
-        "prefill_tokens": None,
-        "kv_share": 0.5,
-        "kv_bytes_used": None,
-        "kv_bytes_cap": None,
-        "kv_blocks_used": None,
-        "kv_blocks_free": None,
-        "prompt_tokens": None,
-        "prefix_hit_tokens": None,
-    }
 
 
 async def test_where_a_request_would_go_is_told_by_what_was_learnt(ops: Admin) -> None:
