@@ -181,7 +181,6 @@ async def build(settings: Settings, worker_id: str) -> Application:
     owned = Owned()
     attempts = Attempts(accounts, router, providers, settings.server.over_budget_status, owned)
     attempts.traces = traces = open_traces(settings.traces)
-    limits = Limits(settings.server.max_body_bytes, settings.server.max_in_flight, settings.server.body_s)
     parts = Parts(
         settings=settings,
         file=settings,
