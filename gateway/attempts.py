@@ -100,6 +100,7 @@ class Attempts:
         x.decision = choice.decision
         if choice.refusal is not None:
             raise choice.refusal
+        self.router.placed(choice.decision, x.route)
         self.router.retries.request(now)
         self.router.hedges.request()
         return choice.plan
@@ -355,7 +356,8 @@ class Attempts:
             attempt.call.ended(now, usage.completion_tokens, None if usage.estimated else usage.cache_read)
             if not usage.estimated:
                 self.factors.offer(x.request, backend.model, usage.prompt_tokens)
-            self.router.outputs.learn(x.route.name, x.principal.team_id, usage.completion_tokens // x.request.n)
+            said = usage.completion_tokens // x.request.n
+            self.router.outputs.learn(x.route.name, x.principal.team_id, x.features.input_tokens, said)
         else:
             attempt.call.left(now)
 

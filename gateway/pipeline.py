@@ -105,7 +105,7 @@ class Pipeline:
     def _features(self, principal: Principal, request: Request, route: Route, headers: Mapping[bytes, bytes]) -> Features:
         expected = tokens.estimate_input(request)
         prefix, block_tokens, marked = _prefix(principal, request, route, self.catalog(), expected)
-        output, high = self.attempts.router.outputs.expected(route.name, principal.team_id, request.max_tokens)
+        output, high = self.attempts.router.outputs.expected(route.name, principal.team_id, request.max_tokens, expected)
         return Features(
             route=route.name,
             input_tokens=expected,

@@ -68,12 +68,13 @@ def _features(asked: Asked, route: Route, router: Router) -> Features:
     request = DIALECTS["openai_chat"].decode_request(
         msgspec.json.encode({name: value for name, value in body.items() if value is not None})
     )
-    output, high = router.outputs.expected(route.name, 0, request.max_tokens)
+    prompt = tokens.estimate_input(request)
+    output, high = router.outputs.expected(route.name, 0, request.max_tokens, prompt)
     labels = checked(asked.labels, HEADER.decode()) if asked.labels else ""
     return Features(
         route=route.name,
         dialect=request.dialect,
-        input_tokens=tokens.estimate_input(request),
+        input_tokens=prompt,
         input_tokens_upper=tokens.input_upper(request),
         expected_output_tokens=output,
         output_high_tokens=high,

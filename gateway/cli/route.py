@@ -41,6 +41,12 @@ class Goals:
 NONE = Goals()
 
 
+def _named(said: str) -> str:
+    """What a value should have been, by the name of its option."""
+    what, _, path = said.partition(" - at `$.")
+    return f"--{path.rstrip('`').replace('_', '-')}: {what[:1].lower()}{what[1:]}" if path else said
+
+
 def route(
     prompt: str,
     *,
@@ -78,8 +84,10 @@ def route(
     given = {"route": route, "prompt": prompt, "max_tokens": max_tokens, **asdict(goals)}
     try:
         asked = msgspec.convert({**given, "labels": mapping(labels, HEADER.decode())}, Asked)
-    except (msgspec.ValidationError, InvalidRequest) as error:
-        fail(str(error))
+    except msgspec.ValidationError as error:
+        fail(_named(str(error)))
+    except InvalidRequest as error:
+        fail(error.message)
     live, why = _of_the_gateway(asked, key)
     told = run(work) if live is None else live
     print(why)

@@ -14,7 +14,7 @@ from gateway.catalog import Backend, Price, Tier
 from gateway.labels import text_of
 from gateway.routing import hedging
 from gateway.routing.affinity import ASKED_FOR, LEAST_TOKENS, Soon, cached_tokens, soon
-from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision, Quality, timed_tokens
+from gateway.routing.decision import LABELS_MOST, POLICY, Candidate, Decision, Quality, charged, timed_tokens
 from gateway.routing.features import RELAXED_DEADLINE_MS, Features
 from gateway.routing.filters import QUALITY, SIZE, SOFT, STATIC, UNTIMED, unfit, unready, yielding
 from gateway.routing.predict import e2e95_us, predicted95_us
@@ -60,7 +60,7 @@ def assess(features: Features, state: BackendState, now: float, lent: Soon = ())
     """One backend in the eyes of one request: its reason to be set aside, if any, its prediction and its cost. lent: see affinity.soon."""
     backend = state.backend
     reason = unfit(features, state)
-    if reason in STATIC:
+    if reason and reason in STATIC:
         return Candidate(backend.name, reason)
     prompt, output = features.input_tokens, features.expected_output_tokens
     high = features.output_high_tokens
@@ -84,11 +84,11 @@ def assess(features: Features, state: BackendState, now: float, lent: Soon = ())
     if own:
         ahead, in_flight = state.load(now)
         timed += ahead - cached
-    ttft_line, tpot_line = state.ttft_line(now), pace.line(now)
+    ttft_line, tpot_line = state.lines(now)
     ttft = predicted95_us(ttft_line, timed, in_flight)
-    tpot = predicted95_us(tpot_line, timed, in_flight)
+    tpot = tpot_line[0] if len(tpot_line) == 1 else predicted95_us(tpot_line, timed, in_flight)
     samples = first.window.samples
-    odds = state.odds_ppm(now)
+    odds = state.odds_ppm(now) if state.failures else 0
     doubt = 0 if samples and samples[-1][0] >= now - state.fresh_s else 1
     if not own and (first.window.unwell or pace.window.unwell) and _worth_a_trial(state, now):
         doubt = WORTH_A_TRIAL
@@ -115,6 +115,7 @@ def assess(features: Features, state: BackendState, now: float, lent: Soon = ())
         held,
         hit_ppm,
         soon_there,
+        state.scarcity,
     )
 
 
@@ -249,14 +250,19 @@ def _keys(decision: Decision, eligible: Sequence[int]) -> dict[int, Key]:
             ratio = end
         if ratio > margin:
             keys[i] = (1, ratio, cost, c.in_flight)
-        elif (other := costs.setdefault(cost, i)) == i:
+            continue
+        alike = cost
+        if c.scarcity:  # then it is equal to replicas alone
+            cost, alike = cost + charged(decision, c), ~cost
+        if (other := costs.setdefault(alike, i)) == i:
             keys[i] = (0, cost, 0, 0)
         else:
-            keys[other], keys[i] = _among_equals(decision, other, cost), _among_equals(decision, i, cost)
+            of_first = keys[other][1]
+            keys[other], keys[i] = _among_equals(decision, other, of_first), _among_equals(decision, i, of_first)
     return keys
 
 
-def _among_equals(decision: Decision, i: int, cost: int) -> Key:
+def _among_equals(decision: Decision, i: int, cost: float) -> Key:
     c = decision.candidates[i]
     if c.own:  # replicas: what must be prefilled before the first token, this prompt's uncached part included
         return (0, cost, (c.ahead + decision.input_tokens - c.cached) // PENDING_TOKENS, c.in_flight)

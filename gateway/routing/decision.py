@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gateway.routing.predict import Line
 
-POLICY = "4"  # raised with every change of what a record means or how a choice is computed
+POLICY = "5"  # raised with every change of what a record means or how a choice is computed
 
 
 class Candidate(Struct, array_like=True, gc=False):
@@ -43,6 +43,7 @@ class Candidate(Struct, array_like=True, gc=False):
     held: int = 0  # tokens of this prompt that were answered there lately, where its vendor may have kept them
     hit_ppm: int = 0  # of those, the share that it reads for less
     soon: int = 0  # tokens that only others hold, by the odds that a later such request would find them here
+    scarcity: int = 0  # nano-USD per million tokens of an engine of one's own, by what those pay whom it turns away
 
 
 PLAIN_MOST = 1024  # bytes of a record that is not deflated
@@ -164,7 +165,7 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
         lines.append(_quality(d.quality))
     rank = {index: place for place, index in enumerate(d.order, 1)}
     for index in (*d.order, *(i for i in range(len(d.candidates)) if i not in rank)):
-        lines.append(_line(d.candidates[index], d.input_tokens, rank.get(index)))
+        lines.append(_line(d, d.candidates[index], rank.get(index)))
     if not d.order:
         lines.append("no backend could be asked")
     elif d.explored:
@@ -192,9 +193,9 @@ def _quality(q: Quality) -> str:
     return f"quality: {why}: {verdict} (model {q.model})"
 
 
-def _line(c: Candidate, input_tokens: int, place: int | None) -> str:
+def _line(d: Decision, c: Candidate, place: int | None) -> str:
     head = f"{place}." if place is not None else "-"
-    cost = "unknown" if c.cost is None else f"{c.cost // 10**9}.{c.cost % 10**9:09d} USD"
+    cost = "unknown" if c.cost is None else _usd(c.cost)
     price = (
         ""
         if c.rates is None
@@ -202,17 +203,32 @@ def _line(c: Candidate, input_tokens: int, place: int | None) -> str:
     )
     why = f", set aside: {c.reason}" if c.reason else ""
     wait = f" for {c.ready_ms} ms" if c.ready_ms else ""
-    tokens = timed_tokens(input_tokens, c)
+    tokens = timed_tokens(d.input_tokens, c)
     held = f", {c.cached} tokens cached" if c.cached else ""
     if c.cached and not c.own:
         held += f" = {c.hit_ppm / 10_000:.1f} % of {c.held} answered there lately and {c.soon} lent, for those to come"
     odds = f", odds of failure {c.odds_ppm / 10_000:.1f} %" if c.odds_ppm else ""
+    lost = f", beside which others are expected to lose {_usd(charged(d, c))}" if c.scarcity else ""
     ttft, tpot = (_sum(line, tokens, c.in_flight) for line in (c.ttft, c.tpot))
     return (
-        f"{head:>3} {c.backend}: cost {cost}{price}, ttft95 {c.ttft95_us / 1000:.1f} ms = {ttft} ({c.samples} samples), "
+        f"{head:>3} {c.backend}: cost {cost}{price}{lost}, ttft95 {c.ttft95_us / 1000:.1f} ms = {ttft} ({c.samples} samples), "
         f"tpot95 {c.tpot95_us / 1000:.2f} ms = {tpot}, end {c.e2e95_us / 1000:.1f} ms, "
         f"{c.in_flight} in flight{held}{odds}{why}{wait}"
     )
+
+
+def _usd(nano: int) -> str:
+    return f"{nano // 10**9}.{nano % 10**9:09d} USD"
+
+
+def taken(d: Decision, c: Candidate) -> int:
+    """The tokens of an engine of one's own that the request would take from others: what is to be prefilled, and its answer."""
+    return d.input_tokens - c.cached + d.output_tokens
+
+
+def charged(d: Decision, c: Candidate) -> int:
+    """Nano-USD that others are expected to lose by that; ranked as if it were a price."""
+    return c.scarcity * taken(d, c) // 1_000_000
 
 
 def timed_tokens(input_tokens: int, c: Candidate) -> int:

@@ -75,7 +75,7 @@ class Window:
     """The q95 of recent samples (WINDOW, span_s), padded with a prior. A sample: (time, value, whatever made it); its time is when its
     request was sent, so that an answer that took a minute is a minute old, and samples are kept in that order."""
 
-    __slots__ = ("_ordered", "_since", "_span_s", "epoch", "expires", "known95", "prior", "samples", "unwell", "usual", "worst")
+    __slots__ = ("_ordered", "_since", "_span_s", "epoch", "expires", "known95", "prior", "samples", "unwell", "usual", "well_at", "worst")
 
     def __init__(self, prior: int, span_s: float = WINDOW_S) -> None:
         self.prior = prior
@@ -89,6 +89,7 @@ class Window:
         self.known95 = prior  # until it expires
         self.expires = float("inf")  # when the oldest sample is too old
         self.unwell = False  # far worse than it used to be
+        self.well_at = float("-inf")  # the time of the newest sample that was not
 
     def add(self, at: float, value: int, raw: tuple[int, int, int] = (0, 0, 0)) -> None:
         """at: when the request was sent."""
@@ -98,6 +99,8 @@ class Window:
             self._since = at
         elif at < self._since or (len(samples) >= WINDOW and at < samples[0][0]):
             return  # of what has been replaced since
+        if value <= UNWELL * self.usual and at > self.well_at:
+            self.well_at = at
         self.usual += (min(value, 2 * self.usual) - self.usual) // USUAL
         if self.epoch < PAD:
             self.epoch += 1

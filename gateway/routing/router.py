@@ -21,6 +21,7 @@ from gateway.routing.judges import Judges
 from gateway.routing.outputs import Outputs
 from gateway.routing.predict import predicted95_us
 from gateway.routing.retry import RetryBudget
+from gateway.routing.scarcity import learn
 from gateway.routing.state import BackendState
 from gateway.settings import Routing
 from providers.errors import ProviderError
@@ -85,6 +86,7 @@ class Router:
         self._knobs = Knobs()
         self._states: dict[str, BackendState] = {}
         self._by_route: dict[str, tuple[BackendState, ...]] = {}
+        self._own: dict[str, tuple[tuple[int, BackendState], ...]] = {}  # and where engines of one's own stand there
         self._drained: frozenset[str] = frozenset()
         self._probed: dict[str, int] = {}  # the last order of each backend to end its waiting
         self.outputs = Outputs()
@@ -103,6 +105,15 @@ class Router:
         if plan:
             return Choice(plan, decision)
         return Choice(plan, decision, refusal(features, states, decision.candidates))
+
+    def placed(self, decision: Decision, route: Route) -> None:
+        """A request goes where a plan of this moment says; a plan alone teaches nothing."""
+        own = self._own.get(route.name)
+        if own is None:
+            states = self._by_route[route.name]
+            own = self._own[route.name] = tuple((place, state) for place, state in enumerate(states) if state.backend.own)
+        if own:
+            learn(decision, own)
 
     def share(self, workers: int) -> None:
         """So many workers live, this one included: each has its part of a vendor's rate limits."""
@@ -145,10 +156,11 @@ class Router:
 
     def hedge_after_s(self, features: Features, decision: Decision) -> float | None:
         """When a request without a first token may be hedged, in seconds; None = never. Not while it is well within what was predicted."""
-        if self.hedges.share <= 0.0 or features.ttft_ms is None or not features.stream or len(decision.order) < 2:
+        objective_ms = features.deadline_ms if features.ttft_ms is None else features.ttft_ms
+        if self.hedges.share <= 0.0 or objective_ms is None or not features.stream or len(decision.order) < 2:
             return None
-        wait_s = late_after_us(features.ttft_ms, decision.candidates[decision.order[0]].ttft95_us) / 1e6
-        return wait_s if wait_s < features.ttft_ms / 1000.0 else None
+        wait_s = late_after_us(objective_ms, decision.candidates[decision.order[0]].ttft95_us) / 1e6
+        return wait_s if wait_s < objective_ms / 1000.0 else None
 
     def hedge(
         self, x: tuple[Features, Route, Catalog], taken: Collection[str], waited_s: float, now: float, record: Decision | None = None
@@ -156,20 +168,24 @@ class Router:
         """Whom to ask beside the backends `taken`: the cheapest that is predicted to be in time with what is left of the objective. Takes
         from the budget of hedges; None = nobody, or no hedge is left. record: the request's decision, which is told what was decided."""
         features, route, catalog = x
-        if features.ttft_ms is None:
+        first_token = features.ttft_ms is not None
+        objective_ms = features.ttft_ms if first_token else features.deadline_ms
+        if objective_ms is None:
             return None
         hedge = Hedge(0, int(waited_s * 1e6), "no_token")
         if record is not None:
-            hedge.after_us = late_after_us(features.ttft_ms, record.candidates[record.order[0]].ttft95_us)
+            hedge.after_us = late_after_us(objective_ms, record.candidates[record.order[0]].ttft95_us)
             record.hedge = hedge
         if not self.hedges.take():
             return None
-        left_ms = features.ttft_ms - waited_s * 1000.0
-        choice = self.plan(replace(features, ttft_ms=left_ms, tpot_ms=None), route, catalog, now, 0.5)
+        left_ms = objective_ms - waited_s * 1000.0
+        left = replace(features, ttft_ms=left_ms, tpot_ms=None) if first_token else replace(features, deadline_ms=left_ms)
+        choice = self.plan(left, route, catalog, now, 0.5)
         decision = choice.decision
         for index, backend in zip(decision.order, choice.plan, strict=True):
             one = decision.candidates[index]
-            if backend.name not in taken and not one.reason and one.ttft95_us <= left_ms * 1000.0:
+            predicted_us = one.ttft95_us if first_token else one.e2e95_us
+            if backend.name not in taken and not one.reason and predicted_us <= left_ms * 1000.0:
                 hedge.result, hedge.second, hedge.ttft95_us = SENT, index, one.ttft95_us
                 return backend
         hedge.result = "nobody"
@@ -215,7 +231,7 @@ class Router:
                 states[name] = BackendState(backend, self._settings, self._workers)
                 states[name].drained = name in self._drained
         self._states = states
-        self._by_route = {}
+        self._by_route, self._own = {}, {}
         self._catalog = catalog
         self._knobs = Knobs(catalog.version, self._settings.margin, self._settings.explore_share)
 

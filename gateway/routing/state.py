@@ -13,7 +13,7 @@ from gateway.routing.engine_load import EngineLoad, Load
 from gateway.routing.features import Features
 from gateway.routing.headroom import Headroom
 from gateway.routing.health import Health
-from gateway.routing.predict import CENSOR_MOST, Line, Predictor, predicted95_us, residual95
+from gateway.routing.predict import CENSOR_MOST, MAX_US, SPARED_OF_RUN, UNWELL, Line, Predictor, predicted95_us, residual95
 from gateway.routing.prefixes import Prefixes
 from gateway.settings import Routing
 from providers.errors import ProviderError
@@ -38,10 +38,10 @@ class BackendState:
     __slots__ = (
         "_answers",
         "_counted_at",
-        "_failures",
         "backend",
         "drained",
         "engine",
+        "failures",
         "fresh_s",
         "headroom",
         "health",
@@ -57,6 +57,7 @@ class BackendState:
         "prompts",
         "rates",
         "reads_for_less",
+        "scarcity",
         "waiting",
         "workers",
     )
@@ -72,11 +73,12 @@ class BackendState:
         self.engine = EngineLoad()  # stays empty where nothing is read
         self.drained = False  # an operator's word: no new requests
         self.in_flight = 0
+        self.scarcity = 0  # of an engine of one's own, see scarcity.py
         self.held: dict[int, int] = {}  # by team: what its calls under way are expected to cost
         self.outstanding = 0  # prompt tokens of those that wait for their first token
         self.waiting: dict[Call, None] = {}  # without a first token so far, oldest first
         self.last_token_at = float("-inf")  # the newest first token
-        self._answers = self._failures = 0.0  # recent ones, decayed to the time they were counted
+        self._answers = self.failures = 0.0  # recent ones, decayed to the time they were counted
         self._counted_at = 0.0
         self.headroom = Headroom(None, None)
         self.limits: tuple[int | None, int | None, int] = (None, None, workers)
@@ -108,12 +110,23 @@ class BackendState:
 
     def ttft_line(self, now: float) -> Line:
         """The prediction of the first token; requests that wait longer than it said count as samples, which is what betrays a hang."""
+        return self.lines(now)[0]
+
+    def lines(self, now: float) -> tuple[Line, Line]:
+        """The predictions of the first token and of the time per token. A hosted backend whose first tokens come far later than usual is
+        held to write as much slower, until it is known: the first answer of a brown-out that ends is long in coming."""
         times = self.predictor.ttft
-        line = times.line(now)
+        ttft, tpot = times.line(now), self.predictor.tpot.line(now)
         for oldest in self.waiting:
             if (now - oldest.began) * 1e6 > oldest.expected_us:
-                break
-            return line
+                ttft = self._beside_waiting(now, ttft)
+            break
+        if ttft[0] > UNWELL * times.window.usual and not self.backend.own:
+            tpot = self._slowed(ttft[0], tpot)
+        return ttft, tpot
+
+    def _beside_waiting(self, now: float, line: Line) -> Line:
+        times = self.predictor.ttft
         late = []
         for seen, call in enumerate(self.waiting):
             waited = int((now - call.began) * 1_000_000)
@@ -125,6 +138,12 @@ class BackendState:
             if residual > line[0]:
                 late.append((call.began, residual))
         return times.line(now, late) if late else line
+
+    def _slowed(self, ttft_us: int, tpot: Line) -> Line:
+        first, samples = self.predictor.ttft.window, self.predictor.tpot.window.samples
+        if first.usual <= 0 or (len(samples) > SPARED_OF_RUN and samples[-1 - SPARED_OF_RUN][0] > first.well_at):
+            return tpot
+        return (min(MAX_US, tpot[0] * ttft_us // first.usual),)
 
     def load(self, now: float) -> Load:
         """Of an engine of one's own: what this worker has there and, by the engine's own figures while they are fresh, all others."""
@@ -154,18 +173,18 @@ class BackendState:
         kept = 0.5 ** ((now - self._counted_at) / FAILURE_MEMORY_S)
         self._counted_at = now
         self._answers *= kept
-        self._failures *= kept
+        self.failures *= kept
         if failed:
-            self._failures += 1.0
+            self.failures += 1.0
         else:
             self._answers += 1.0
 
     def odds_ppm(self, now: float) -> int:
         """Of an attempt to fail rather than not, in millionths."""
-        if self._failures < 0.01:
+        if self.failures < 0.01:
             return 0
         kept = 0.5 ** ((now - self._counted_at) / FAILURE_MEMORY_S)
-        return int(1_000_000 * self._failures * kept / (ANSWERS_BEFORE + self._answers * kept))
+        return int(1_000_000 * self.failures * kept / (ANSWERS_BEFORE + self._answers * kept))
 
 
 class Call:

@@ -193,9 +193,10 @@ def live(states: list[BackendState], features: Features, events: list[tuple[int,
     happenings,
     st.tuples(objective, objective, objective),
     st.floats(0, 1, exclude_max=True),
+    st.sampled_from([0, 0, 10**8, 10**9]),
 )
 def test_a_choice_is_determined_and_recomputed_from_its_record(
-    given_backends: list[Backend], events: list[tuple[int, str, float]], goals: tuple[float | None, ...], draw: float
+    given_backends: list[Backend], events: list[tuple[int, str, float]], goals: tuple[float | None, ...], draw: float, scarcity: int
 ) -> None:
     features = Features(
         route="r", dialect="openai_chat", input_tokens=700, input_tokens_upper=2000, expected_output_tokens=80,
@@ -203,6 +204,8 @@ def test_a_choice_is_determined_and_recomputed_from_its_record(
     )  # fmt: skip
     states = [BackendState(b) for b in given_backends]
     now = live(states, features, events)
+    for state in states[::2]:
+        state.scarcity = scarcity
     plan, decision = choose(features, states, now, draw, Knobs("v1"))
     again, same = choose(features, states, now, draw, Knobs("v1"))
     assert (plan, decision) == (again, same)

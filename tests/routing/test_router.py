@@ -96,6 +96,7 @@ def test_a_hedge_goes_to_the_cheapest_in_time_with_the_rest_and_within_its_budge
     assert router.hedge_after_s(features(ttft_ms=600.0), decision) is None
     assert router.hedge_after_s(features(ttft_ms=1500.0, stream=False), decision) is None
     assert router.hedge_after_s(features(), decision) is None
+    assert router.hedge_after_s(features(deadline_ms=60_000.0), decision) == 36.0
     x = (asked, route, snapshot)
     assert router.hedge(x, ("cheap",), 0.9, 0.9, decision) is None, "no request has brought a hedge yet"
     assert decision.hedge == Hedge(900_000, 900_000, "no_token") and differences(decision) == []
@@ -113,6 +114,25 @@ def test_a_hedge_goes_to_the_cheapest_in_time_with_the_rest_and_within_its_budge
     assert decision.hedge == Hedge(900_000, 900_000, "nobody")
     assert router.hedges.take(), "and what was not used is not lost"
     assert Router(Routing(hedge_share=0.0)).hedge_after_s(asked, decision) is None
+
+
+def test_without_a_token_long_before_its_deadline_a_request_is_hedged_by_whoever_ends_in_time(
+    backend: MakeBackend, features: MakeFeatures
+) -> None:
+    snapshot = catalog(
+        "v1",
+        backend("cheap", price=Price(id="p", input=1 * 10**9, output=1), ttft_prior_ms=850.0, tpot_prior_ms=50.0),
+        backend("late", price=Price(id="p", input=2 * 10**9, output=2), ttft_prior_ms=700.0, tpot_prior_ms=200.0),
+        backend("dear", price=Price(id="p", input=9 * 10**9, output=9), ttft_prior_ms=200.0, tpot_prior_ms=50.0),
+    )
+    router, route = Router(Routing(hedge_share=1.0)), snapshot.routes["assistant"]
+    asked = features(deadline_ms=30_000.0, output_high_tokens=100)
+    decision = router.plan(asked, route, snapshot, 0.0, 0.5).decision
+    assert router.hedge_after_s(asked, decision) == 18.0
+    router.hedges.request()
+    found = router.hedge((asked, route, snapshot), ("cheap",), 18.0, 18.0, decision)
+    assert found is not None and found.name == "dear", "the late one would take 20.7 s of the 12 that are left"
+    assert decision.hedge is not None and decision.hedge.after_us == 18_000_000 and differences(decision) == []
 
 
 def test_a_brown_out_moves_traffic_within_two_seconds_and_back_after_it(backend: MakeBackend, features: MakeFeatures) -> None:

@@ -63,6 +63,28 @@ def test_a_hang_shows_before_anything_has_ended(state: Make, features: MakeFeatu
     assert s.ttft_line(6.0)[0] == pytest.approx(2_000_000, abs=2)
 
 
+def test_a_backend_whose_first_tokens_come_far_later_than_usual_is_held_to_write_slowly_until_it_is_known(
+    state: Make, features: MakeFeatures
+) -> None:
+    s = state(ttft_prior_ms=300.0, tpot_prior_ms=10.0)
+    for i in range(30):
+        call = s.started(i * 0.1, features(input_tokens=0))
+        call.first_token(i * 0.1 + 0.2)
+        call.ended(i * 0.1 + 0.2 + 0.49, 50)
+    healthy = s.lines(4.0)
+    assert healthy[1] == (10_000,)
+    calls = [s.started(4.0 + i * 0.1, features(input_tokens=0)) for i in range(8)]
+    assert s.lines(4.3)[1] == (10_000,)
+    assert s.lines(6.0)[1][0] > 50_000, "the eldest waits for ten times as long as is usual"
+    for i, call in enumerate(calls):
+        call.first_token(8.0 + i * 0.1)
+    ttft, tpot = s.lines(9.0)
+    assert ttft[0] == pytest.approx(4_000_000, rel=0.01) and tpot[0] > 100_000
+    for call in calls[:3]:
+        call.ended(8.0 + 4.9, 50)
+    assert s.lines(13.0)[1][0] == pytest.approx(100_000, rel=0.1), "three of them are over: it is known"
+
+
 def test_a_whole_answer_may_take_the_time_of_its_tokens(state: Make, features: MakeFeatures) -> None:
     s = state(ttft_prior_ms=300.0, tpot_prior_ms=20.0)
     s.started(0.0, features(stream=False, expected_output_tokens=100))

@@ -39,7 +39,8 @@ def catalog() -> Catalog:
     backends = {}
     for i in range(BACKENDS):
         own = i == BACKENDS - 1
-        price = Price(id=f"config:backend-{i}", input=150_000_000 * (i + 1), output=600_000_000 * (i + 1))
+        times = 1 if own else i + 2
+        price = Price(id=f"config:backend-{i}", input=150_000_000 * times, output=600_000_000 * times)
         limit = None if own else 6_000
         backends[f"backend-{i}"] = Backend(
             name=f"backend-{i}",
@@ -96,7 +97,9 @@ def measure(turns: int = TURNS, calls: int = CALLS) -> Cost:
 
     def choose() -> None:
         for i in range(calls):
-            choices.append(router.plan(features, route, where, now + 1e-5 * i, (i + 0.5) / calls))
+            choice = router.plan(features, route, where, now + 1e-5 * i, (i + 0.5) / calls)
+            router.placed(choice.decision, route)
+            choices.append(choice)
 
     def write() -> None:
         for choice in choices[-calls:]:

@@ -80,19 +80,20 @@ class Ours:
         self.draw = random.Random(f"ours:{seed}")
 
     def features(self, asked: Asked) -> Features:
-        features = features_of(asked, self.router.outputs.expected(ROUTE, asked.team, None))
+        features = features_of(asked, self.router.outputs.expected(ROUTE, asked.team, None, asked.input_tokens))
         return features if self.goals else replace(features, ttft_ms=None, tpot_ms=None, deadline_ms=None)
 
     def plan(self, asked: Asked, now: float) -> Sequence[int]:
         choice = self.router.plan(self.features(asked), self.route, self.catalog, now, self.draw.random())
         self.decision = choice.decision
+        self.router.placed(choice.decision, self.route)
         return [self.number[one.name] for one in choice.plan]
 
     def started(self, backend: int, asked: Asked, now: float) -> Call:
         return self.router.state(self.backends[backend]).started(now, self.features(asked))
 
     def answered(self, asked: Asked, output_tokens: int) -> None:
-        self.router.outputs.learn(ROUTE, asked.team, output_tokens)
+        self.router.outputs.learn(ROUTE, asked.team, asked.input_tokens, output_tokens)
 
     def hedge_after_s(self, asked: Asked) -> float | None:
         self.router.hedges.request()
