@@ -1,5 +1,5 @@
 # One line each over ./dev, which also serves where make is missing.
-.PHONY: setup run test check bench bench-money bench-reports bench-router bench-engine chaos migrate docs help
+.PHONY: setup run test check bench bench-money bench-reports bench-router bench-engine chaos screenshots migrate docs help
 
 help:
 	@./dev help
@@ -23,6 +23,8 @@ bench-engine:
 	@./dev bench-engine $(ARGS)
 chaos:
 	@./dev chaos
+screenshots:
+	@./dev screenshots
 migrate:
 	@./dev migrate
 docs:

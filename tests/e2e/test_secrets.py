@@ -10,6 +10,7 @@ from typing import Any
 from tests.e2e.harness import backend, free_port, route, running
 from tests.fakes.otlp import Collector, attributes
 from tests.fakes.upstream import FakeUpstream, body_reply, chat_answer, chat_chunks, json_reply, sse_reply
+from tests.test_dashboards import PROMTOOL, promtool
 
 URL_KEY = "AIzaSyG19-in-the-url-0123456789abcdef"
 ECHOED_KEY = "sk-proj-G19-echoed-0123456789abcdef"
@@ -74,7 +75,10 @@ def test_g19_no_key_in_answers_logs_ledger_metrics_or_traces(tmp_path: Path) -> 
             assert ask("over", down, json_reply(chat_answer())) == 200
             rows = gateway.settled(8)
             heard = [one.headers for one in upstream.requests]
-            said.append(gateway.get("/metrics")[1])
+            page = gateway.get("/metrics")[1]
+            said.append(page)
+            if PROMTOOL:
+                assert promtool("check", "metrics", given=page).strip() == ""
             said.append(gateway.get(f"/v1/requests/{rows[0]['id']}", key)[1])
             said.append(gateway.get("/health/ready")[1])
             said.append(json.dumps(gateway.admin("GET", "/admin/backends", None)).encode())

@@ -1,0 +1,104 @@
+"""Debian's chromium, and what must hold of every page in it: no report of the policy, nothing run, nothing too wide, axe content."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or ""
+DESKTOP, PHONE = (1440, 900), (390, 844)
+SETTLE_MS = 10_000
+SERIOUS = ("serious", "critical")
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Browsing:
+    """One signed-in window. `said` is what the browser complained of: scripts that threw, policy reports, files that are missing."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.url = url
+        self.context = browser.new_context(base_url=url, viewport={"width": DESKTOP[0], "height": DESKTOP[1]}, timezone_id="Europe/Berlin")
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.said: list[str] = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.said.append(f"{self.page.url}: {error}"))
+        self._axe = Axe()
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and "status of 4" not in message.text:
+            self.said.append(f"{self.page.url}: {message.text}")
+
+    def sign_in(self, key: str) -> None:
+        self.page.goto("/console/login?with=key")
+        self.page.fill("input[name=key]", key)
+        self.page.click("main button[type=submit]")
+        self.page.wait_for_url("**/console/overview*")
+
+    def size(self, width: int, height: int, scheme: str) -> None:
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+
+    def visit(self, path: str) -> int:
+        """Load a page and let it settle; its status."""
+        answer = self.page.goto(path)
+        self.page.wait_for_load_state("load")
+        return 0 if answer is None else answer.status
+
+    def links(self) -> list[str]:
+        """Paths of the console that the page leads to."""
+        found = self.page.eval_on_selector_all("a[href]", "links => links.map(one => one.getAttribute('href'))")
+        return [link.partition("#")[0] for link in found if link.startswith("/console/")]
+
+    def ran(self) -> bool:
+        """Whether a hostile text became a script or a picture."""
+        return bool(self.page.evaluate("() => window.pwned !== undefined || document.querySelector('img[src=x]') !== null"))
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than its window."""
+        return int(self.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+    def violations(self) -> list[str]:
+        """What axe finds serious, with where."""
+        found: list[dict[str, Any]] = self._axe.run(self.page).response["violations"]
+        return [
+            f"{one['id']} ({one['impact']}): {', '.join(str(node['target'][0]) for node in one['nodes'][:3])}"
+            for one in found
+            if one["impact"] in SERIOUS
+        ]
+
+
+def reachable(browsing: Browsing, start: str = "/console/overview", most: int = 60) -> Iterator[tuple[str, str]]:
+    """(kind, path) of each page that links lead to, each kind once, loaded; pages about a thing (third word) count as one kind."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting and len(seen) < most:
+        path = waiting.pop(0)
+        kind = _thing(path)
+        if kind in seen or "/static/" in path or path.endswith(".csv") or "format=csv" in path:
+            continue
+        seen.add(kind)
+        with contextlib.suppress(Error):  # a link that is a download
+            status = browsing.visit(path)
+            assert status == 200, f"{path}: HTTP {status}"
+            yield kind, path
+            waiting += browsing.links()
+
+
+def _thing(path: str) -> str:
+    parts = path.partition("?")[0].removeprefix("/console/").rstrip("/").split("/")
+    return "/".join(part if n != 1 else "{}" for n, part in enumerate(parts))
