@@ -25,6 +25,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     kv_bytes: int = 0  # keys and values, of running sequences and of prefixes kept for the next; 0: CPU_KV_BYTES, on CUDA by kv_fraction
     kv_fraction: float = 0.8  # of what a CUDA device has free once the weights are there; the rest is for the arithmetic
     graphs: bool | None = None  # steps of single tokens are padded and replayed; None: on CUDA, where replaying is faster than launching
+    compiled: bool = True  # by numba, on a CPU in f32 and int8, where it is installed and fits
     flash_infer: bool = True  # used where it is installed and fits
     max_prompt_bytes: int = 4 * 1024 * 1024
     max_connections: int = 64

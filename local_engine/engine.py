@@ -48,11 +48,11 @@ class Output(NamedTuple):
 
 class Engine:
     def __init__(self, model: Model, config: EngineConfig) -> None:
-        torch.set_num_threads(config.thread_count)
         self.config = config
         self.eos_ids = model.shape.eos_ids
         self.vocab = model.shape.vocab
-        llama = Llama(model.shape, model.weights)
+        llama = Llama(model.shape, model.weights, config.thread_count if config.compiled else 0)
+        torch.set_num_threads(config.thread_count if llama.compiled is None else 1)  # else its own would wait on the cores of the others
         size = block_bytes(model.shape, llama.embedding.element_size())
         device = llama.embedding.device
         record = recorder(device) if config.graphs or (config.graphs is None and device.type == "cuda") else None
@@ -67,8 +67,9 @@ class Engine:
         heads = Heads(model.shape.heads, model.shape.kv_heads, model.shape.head_dim)
         flash = flash_infer(heads, llama.embedding) if config.flash_infer else None
         self.runner = ModelRunner(llama, self.pool.blocks, record, flash)
-        attention = flash.name if flash is not None else "torch" if llama.kernel is None else "numba"
-        self.how = f"{device.type}, {'recorded' if record else 'plain'} steps, attention of single tokens by {attention}"
+        attention = flash.name if flash is not None else "torch"
+        plain = f"{'recorded' if record else 'plain'} steps, attention of single tokens by {attention}"
+        self.how = f"{device.type}, {'compiled steps' if llama.compiled is not None else plain}"
         logger.info("model %s on %s, %d bytes of keys and values", model.name, self.how, self.pool.cap_bytes)
         self._sequences: dict[int, Sequence] = {}
         self._steps = self._prompt_tokens = self._output_tokens = 0

@@ -44,7 +44,7 @@ class Size(NamedTuple):
 class Graphs:
     """Recordings of `model` over `caches`, made when a size is first met."""
 
-    def __init__(self, model: Llama, caches: Sequence[Tensor], record: Record, flash: FlashInfer | None = None) -> None:
+    def __init__(self, model: Llama, caches: Tensor, record: Record, flash: FlashInfer | None = None) -> None:
         self._model = model
         self._caches = caches
         self._record = record

@@ -62,7 +62,7 @@ class ModelRunner:
                 return logits if len(rows) == len(ids) else logits[rows]
         layout = lay_out(spans, self._device)
         if self._paged is not None and len(layout.lengths) > 0:
-            self._paged.plan(layout.tables.cpu(), layout.lengths.cpu(), BLOCK_TOKENS, self._caches[0].dtype)
+            self._paged.plan(layout.tables.cpu(), layout.lengths.cpu(), BLOCK_TOKENS, self._caches.dtype)
             layout.paged = self._paged
         return self._model.forward(self._tensor(ids), self._tensor(positions), self._caches, layout, self._tensor(rows))
 
@@ -79,13 +79,13 @@ class ModelRunner:
         return torch.tensor(numbers, dtype=torch.int64).to(self._device)
 
 
-def new_caches(model: Llama, blocks: int) -> list[torch.Tensor]:
-    """Of each layer [blocks, kv_heads, 2, BLOCK_TOKENS, head_dim]. Zeros by numpy: on a CPU memory is then touched when it is used."""
+def new_caches(model: Llama, blocks: int) -> torch.Tensor:
+    """[layers, blocks, kv_heads, 2, BLOCK_TOKENS, head_dim]. Zeros by numpy: on a CPU memory is then touched when it is used."""
     s, like = model.shape, model.embedding
     size = (s.layers, blocks, s.kv_heads, 2, BLOCK_TOKENS, s.head_dim)
     if like.device.type == "cpu":
-        return list(torch.from_numpy(np.zeros((*size[:-1], size[-1] * like.element_size()), np.uint8)).view(like.dtype).unbind(0))
-    return list(torch.zeros(size, dtype=like.dtype, device=like.device).unbind(0))
+        return torch.from_numpy(np.zeros((*size[:-1], size[-1] * like.element_size()), np.uint8)).view(like.dtype)
+    return torch.zeros(size, dtype=like.dtype, device=like.device)
 
 
 def lay_out(spans: Sequence[Span], device: torch.device, width: int = 0) -> Layout:

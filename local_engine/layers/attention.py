@@ -5,20 +5,16 @@ A cache of one layer is [blocks, kv_heads, 2, block_tokens, head_dim]. Knows whi
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.nn import functional
 
 if TYPE_CHECKING:
     from local_engine.layers.paged import Paged
-    from local_engine.layers.rows import Rows
 
 Tensor = torch.Tensor
-ROWS_THREADS = 4  # with more of them torch is faster, which shares the rows out
 
 
 class Chunk(NamedTuple):
@@ -40,44 +36,25 @@ class Layout:
         self.chunks = chunks
         self.paged: Paged | None = None  # what computes the single rows instead, planned for this step
 
-    @cached_property
-    def numbers(self) -> tuple[Any, Any]:
-        """Tables and lengths as arrays, for the compiled kernel."""
-        return self.tables.numpy(), self.lengths.numpy()
-
     def mask(self, block_tokens: int) -> Tensor:
         """[singles, 1, 1, longest * block_tokens]: what of the padded contexts counts."""
         places = torch.arange(self.tables.shape[1] * block_tokens, device=self.lengths.device)
         return (places < self.lengths[:, None])[:, None, None]
 
 
-def rows_kernel(group: int, head_dim: int, like: Tensor) -> Rows | None:
-    """The compiled attention of single rows, for tensors `like` this one; None where it does not work or torch is faster."""
-    fits = like.device.type == "cpu" and like.dtype == torch.float32 and torch.get_num_threads() <= ROWS_THREADS
-    if not fits or importlib.util.find_spec("numba") is None:
-        return None
-    from local_engine.layers.rows import Rows
-
-    return Rows(group, head_dim)
-
-
-def attend(turned: Tensor, mixed: Tensor, cache: Tensor, layout: Layout, rows: Rows | None = None) -> Tensor:
+def attend(turned: Tensor, mixed: Tensor, cache: Tensor, layout: Layout) -> Tensor:
     """turned [rows, heads + kv_heads, head_dim] are queries and keys, the last kv_heads of `mixed` [rows, ., head_dim] values.
 
-    Returns [rows, heads * head_dim] and writes keys and values into the cache. `rows`: the compiled kernel for single rows, where it works.
+    Returns [rows, heads * head_dim] and writes keys and values into the cache.
     """
     kv_heads = cache.shape[1]
     heads = turned.shape[1] - kv_heads
     singles = layout.lengths.shape[0]
     out = torch.empty(turned.shape[0], heads, turned.shape[2], dtype=turned.dtype, device=turned.device)
-    if rows is not None and singles > 0:
-        rows(turned, mixed, cache, layout.numbers, out)
-    first = 0 if rows is None else singles  # of the rows that are written here
-    if first < turned.shape[0]:
-        block, offset = layout.places[0][first:], layout.places[1][first:]
-        cache[block, :, 0, offset] = turned[first:, heads:]
-        cache[block, :, 1, offset] = mixed[first:, -kv_heads:]
-    if rows is None and singles > 0:
+    block, offset = layout.places
+    cache[block, :, 0, offset] = turned[:, heads:]
+    cache[block, :, 1, offset] = mixed[:, -kv_heads:]
+    if singles > 0:
         q = turned[:singles, :heads]
         out[:singles] = _singles(q, cache, layout) if layout.paged is None else layout.paged(q, cache)
     for chunk in layout.chunks:

@@ -17,10 +17,10 @@ class RmsNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         self._size = weight.shape[-1]
-        self._weight = weight.float() * math.sqrt(self._size)
+        self.weight = weight.float() * math.sqrt(self._size)
         self._floor = torch.tensor(math.sqrt(self._size * eps), device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         wide = x.float()
         length = torch.linalg.vector_norm(wide, 2, -1, keepdim=True)
-        return wide.div(torch.hypot(length, self._floor)).mul_(self._weight).to(x.dtype)
+        return wide.div(torch.hypot(length, self._floor)).mul_(self.weight).to(x.dtype)

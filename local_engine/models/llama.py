@@ -6,18 +6,22 @@ of matrix products whoever shares it. Which parts a model has is seen by its wei
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
-from local_engine.layers.attention import Layout, attend, rows_kernel
+from local_engine.layers.attention import Layout, attend
 from local_engine.layers.linear import Int8Linear, Linear, Quantised, Tensor, Weight, join, linear
 from local_engine.layers.norm import RmsNorm
 from local_engine.layers.rotary import pairs, rotary_table, rotate
 from local_engine.loader import Shape
+
+if TYPE_CHECKING:
+    from local_engine.layers.compiled import Compiled, Tiled
 
 Product = Linear | Int8Linear
 
@@ -34,8 +38,11 @@ class Layer(NamedTuple):
 
 
 class Llama:
-    def __init__(self, shape: Shape, weights: Mapping[str, Weight]) -> None:
-        parts = _Parts(shape, weights)
+    """`threads`: of the compiled step, where it works; 0: torch computes, by its own threads."""
+
+    def __init__(self, shape: Shape, weights: Mapping[str, Weight], threads: int = 0) -> None:
+        tiled = _tiled(shape, weights) if threads > 0 else None
+        parts = _Parts(shape, weights, tiled or linear)
         self.embedding = parts.tensor("model.embed_tokens.weight")
         self.norm = RmsNorm(parts.tensor("model.norm.weight"), shape.norm_eps)
         self.head = parts.head(self.embedding)
@@ -44,26 +51,47 @@ class Llama:
         self.shape = shape
         table = rotary_table(shape.context_tokens, shape.head_dim, shape.rope_theta, shape.rope_scaling)
         self.turns = table.to(self.embedding.device)
-        self.kernel = rows_kernel(shape.heads // shape.kv_heads, shape.head_dim, self.embedding)
+        self.compiled = None if tiled is None else self._compiled(threads)
 
-    def forward(self, ids: Tensor, positions: Tensor, caches: Sequence[Tensor], layout: Layout, rows: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor, caches: Tensor, layout: Layout, rows: Tensor) -> Tensor:
         """ids, positions [tokens] -> logits f32 [len(rows), vocab] of the flat rows `rows`. Writes keys and values where `layout` says.
 
-        caches: of each layer [blocks, kv_heads, 2, block_tokens, head_dim].
+        caches [layers, blocks, kv_heads, 2, block_tokens, head_dim]; how a block's keys lie in it is the business of who computes.
         """
-        turns = self.turns[positions][:, None]
         x = self.embedding[ids]
+        if self.compiled is not None:
+            return self.compiled.forward(x, positions, caches, layout, rows)
+        turns = self.turns[positions][:, None]
         for index, layer in enumerate(self.layers):
             x += self._attention(layer, layer.norm(x), turns, caches[index], layout)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
             x += layer.down(silu(gate).mul_(up))
         return self.head(self.norm(x[rows])).float()
 
+    def _compiled(self, threads: int) -> Compiled:
+        from local_engine.layers.compiled import Compiled, Parts
+
+        products = [product for layer in self.layers for product in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        norms = [norm for layer in self.layers for norm in (layer.norm, layer.mlp_norm)]
+        heads = [norm for layer in self.layers for norm in (layer.q_norm, layer.k_norm) if norm is not None]
+        return Compiled(Parts([*products, self.head], [*norms, self.norm], heads, self.turns, self.shape.norm_eps), threads)
+
     def _attention(self, layer: Layer, x: Tensor, turns: Tensor, cache: Tensor, layout: Layout) -> Tensor:
         s = self.shape
         mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         turned = rotate(_normed(mixed, s.heads, layer), turns)
-        return layer.out(attend(turned, mixed, cache, layout, self.kernel))
+        return layer.out(attend(turned, mixed, cache, layout))
+
+
+def _tiled(shape: Shape, weights: Mapping[str, Weight]) -> type[Tiled] | None:
+    """How the compiled step wants weights, where it works."""
+    like = weights.get("model.embed_tokens.weight")
+    if not isinstance(like, Tensor) or importlib.util.find_spec("numba") is None:
+        return None
+    from local_engine.layers.compiled import Tiled, works
+
+    int8 = any(isinstance(weight, Quantised) for weight in weights.values())
+    return Tiled if works(shape.head_dim, like, int8) else None
 
 
 def _normed(mixed: Tensor, heads: int, layer: Layer) -> Tensor:
@@ -77,8 +105,9 @@ def _normed(mixed: Tensor, heads: int, layer: Layer) -> Tensor:
 class _Parts:
     """The weights by name, as layers. ConfigError for one that is missing, and for those that nothing asked for."""
 
-    def __init__(self, shape: Shape, weights: Mapping[str, Weight]) -> None:
+    def __init__(self, shape: Shape, weights: Mapping[str, Weight], product: Callable[[Weight, Tensor | None], Any]) -> None:
         self._shape = shape
+        self._product = product  # what a weight and its bias become
         self._weights = weights
         self._used: set[str] = set()
 
@@ -101,12 +130,12 @@ class _Parts:
         biases = [bias for name in names if isinstance(bias := self.found(f"{name}.bias"), Tensor)]
         if biases and len(biases) != len(names):
             raise ConfigError(f"the model's weights have a bias for some of {', '.join(names)} only")
-        return linear(join([self._weight(f"{name}.weight") for name in names]), torch.cat(biases) if biases else None)
+        return self._product(join([self._weight(f"{name}.weight") for name in names]), torch.cat(biases) if biases else None)
 
     def head(self, embedding: Tensor) -> Product:
         """Tied: the embedding itself, or its int8 twin."""
         own = self.found("lm_head.weight")
-        return self.product("lm_head") if isinstance(own, Quantised) or not self._shape.tied else linear(embedding)
+        return self.product("lm_head") if isinstance(own, Quantised) or not self._shape.tied else self._product(embedding, None)
 
     def tensor(self, name: str) -> Tensor:
         weight = self._weight(name)
@@ -141,7 +170,7 @@ class _Parts:
                 biases.append(bias[order])
         if len(biases) not in (0, len(orders)):
             raise ConfigError(f"the model's weights have a bias for some of q, k and v in {attention} only")
-        return linear(join(weights), torch.cat(biases) if biases else None)
+        return self._product(join(weights), torch.cat(biases) if biases else None)
 
     def _head_norm(self, name: str) -> RmsNorm | None:
         weight = self.found(name)
