@@ -42,8 +42,12 @@ C0, C1, C2, C3, C4, C5 = (F(c) for c in (1.0, 0.69314718, 0.24022651, 0.05550411
 LOG2_E = F(math.log2(math.e))
 SMALLEST = F(1e-30)
 
+# What is computed value by value is rounded as IEEE 754 says, so that it does not matter which way through a loop its place in memory takes;
+# only sums are taken in another order, by functions that do nothing else.
+EXACT, SUMS = {"nnan", "ninf", "nsz"}, {"nnan", "ninf", "nsz", "reassoc"}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_compiled = cast(Callable[[_Function], _Function], numba.njit(nogil=True, fastmath=True, error_model="numpy"))
+_compiled = cast(Callable[[_Function], _Function], numba.njit(nogil=True, fastmath=EXACT, error_model="numpy"))
+_sums = cast(Callable[[_Function], _Function], numba.njit(nogil=True, fastmath=SUMS, error_model="numpy"))
 
 
 # ---- what numba has no words for --------------------------------------------------------------------------------------------------------
@@ -162,13 +166,26 @@ _f32, _int8, _block = _tiles(TILE, False), _tiles(TILE, INT8), _tiles(BLOCK, Fal
 
 
 # ---- the phases -------------------------------------------------------------------------------------------------------------------------
-@_compiled
-def _normed(x: Any, weight: Any, eps: Any, out: Any) -> None:
-    """RMS norm of a row; `weight` has the root of its size in it."""
+@_sums
+def _sum(x: Any, length: Any) -> Any:
+    total = F(0)
+    for i in range(length):
+        total += x[i]
+    return total
+
+
+@_sums
+def _squares(x: Any) -> Any:
     total = F(0)
     for i in range(x.shape[0]):
         total += x[i] * x[i]
-    by = F(1) / np.sqrt(total + F(x.shape[0]) * eps)
+    return total
+
+
+@_compiled
+def _normed(x: Any, weight: Any, eps: Any, out: Any) -> None:
+    """RMS norm of a row; `weight` has the root of its size in it."""
+    by = F(1) / np.sqrt(_squares(x) + F(x.shape[0]) * eps)
     for i in range(x.shape[0]):
         out[i] = x[i] * by * weight[i]
 
@@ -206,9 +223,10 @@ def _rounded(row: Any, out: Any) -> Any:
 
 
 @_compiled
-def _product(one: Any, extras: Any, unit: Any, rows: Any, inputs: Any, sums: Any, out: Any, add: Any) -> None:
+def _product(one: Any, extras: Any, unit: Any, inputs: Any, sums: Any, out: Any, add: Any) -> None:
     """TILE outputs of at most ROWS rows, written to `out` or added to it."""
     wide, narrow, steps = inputs
+    rows = out.shape[0]
     blocks = (rows + ROWS - 1) // ROWS
     tile, row = unit // blocks, unit % blocks * ROWS
     last, first = min(row + ROWS, rows), tile * TILE
@@ -268,13 +286,11 @@ def _weigh(row: Any, exponents: Any, length: Any, total: Any) -> Any:
         whole = np.floor(x + F(0.5))
         bits[t] = (np.int32(whole) + np.int32(127)) << np.int32(23)
         row[t] = _power(x - whole)
-    weights = F(0)
     for t in range(length):
         row[t] *= exponents[t]
-        weights += row[t]
     for t in range(length, total):
         row[t] = F(0)
-    return F(1) / weights
+    return F(1) / _sum(row, length)
 
 
 @_compiled
@@ -365,30 +381,25 @@ def step(counters: Any, model: Any, cache: Any, work: Any, room: Any) -> None:
     long, head_dim = BLOCK * tables.shape[1], mixed.shape[2]
     sums, exponents = np.empty((SIX, TILE), F), np.empty(max(long, wide.shape[1]), F)
     own = (np.empty((vectors, head_dim), F), np.empty((vectors, long), F), np.empty((vectors, head_dim), F), np.empty(vectors, F), exponents)
-    layers = norms.shape[0] // 2
+    layers, flat = norms.shape[0] // 2, mixed.reshape(rows, mixed.shape[1] * head_dim)
     for number in range(layers * LAYER_PHASES + 2):
         layer = min(number // LAYER_PHASES, layers)
         phase = number - layer * LAYER_PHASES + (LAST_NORM if layer == layers else 0)
         one = products[4 * layer + _PRODUCT[phase]]
         units = _units(phase, one, rows, chosen.shape[0], spans.shape[0], kv_heads)
+        to = flat if phase == QKV else gate_up if phase == GATE_UP else logits if phase == HEAD else x
         counter = counters.ctypes.data + 128 * number
         unit = _took(counter)
         while unit < units:
-            if phase == QKV:
-                _product(one, extras, unit, rows, (wide, narrow, steps), sums, mixed.reshape(rows, -1), False)
-            elif phase == TURN:
+            if phase == TURN:
                 own_norms, block = head_norms[layer if head_norms.shape[0] > 1 else 0], blocks[unit]
                 _turn(mixed[unit], own_norms, eps, turns[positions[unit]], keys[layer, block, :, 0], values[layer, block, :, 1], offsets[unit])
             elif phase == ATTEND:
                 span, head = spans[unit // kv_heads], unit % kv_heads
                 heads = mixed[span[0] : span[0] + span[1], head * group : (head + 1) * group]
                 _attend(heads, tables[span[2]], np.int64(span[3]), keys[layer, :, head, 0], values[layer, :, head, 1], own)
-            elif phase == OUT or phase == DOWN:
-                _product(one, extras, unit, rows, (wide, narrow, steps), sums, x, True)
-            elif phase == GATE_UP:
-                _product(one, extras, unit, rows, (wide, narrow, steps), sums, gate_up, False)
-            elif phase == HEAD:
-                _product(one, extras, unit, chosen.shape[0], (wide, narrow, steps), sums, logits, False)
+            elif phase in (QKV, OUT, GATE_UP, DOWN, HEAD):
+                _product(one, extras, unit, (wide, narrow, steps), sums, to, phase in (OUT, DOWN))
             else:
                 _prepare(phase, unit, one, model, layer, work, room, exponents)
             _took(counter + 64)
@@ -403,6 +414,6 @@ def step(counters: Any, model: Any, cache: Any, work: Any, room: Any) -> None:
 
 
 try:
-    step = numba.njit(step, cache=True, nogil=True, fastmath=True, error_model="numpy")
+    step = numba.njit(step, cache=True, nogil=True, fastmath=EXACT, error_model="numpy")
 except RuntimeError:  # no folder to keep it in
-    step = numba.njit(step, nogil=True, fastmath=True, error_model="numpy")
+    step = numba.njit(step, nogil=True, fastmath=EXACT, error_model="numpy")
