@@ -6,7 +6,7 @@ Knows tensors, no request. Only `on_cuda` touches the device: replaying is a pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch

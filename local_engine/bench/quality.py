@@ -99,7 +99,7 @@ def run(options: Any) -> int:
 
 def _model(folder: Path, precision: str) -> Llama:
     model = load(folder, precision)
-    return Llama(model.shape, model.weights)
+    return Llama(model.shape, model.weights, torch.get_num_threads())
 
 
 def _window_score(reference: Llama, model: Llama, ids: Sequence[int], piece: int) -> tuple[float, float, float]:

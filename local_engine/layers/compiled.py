@@ -17,6 +17,7 @@ from local_engine.layers import step as kernel
 from local_engine.layers.attention import Layout
 from local_engine.layers.linear import Quantised, Tensor, Weight
 from local_engine.layers.norm import RmsNorm
+from local_engine.machine import LEVELS, TILE
 
 COUNTERS = 16  # int64 of a phase: two cache lines
 
@@ -28,13 +29,13 @@ class Tiled:
         self.int8 = isinstance(weight, Quantised)
         values = weight.values if isinstance(weight, Quantised) else weight
         self.outs, self.ins = values.shape
-        more = -self.outs % kernel.TILE
+        more = -self.outs % TILE
         padded = functional.pad(values, (0, -self.ins % 4 if self.int8 else 0, 0, more))
-        deep = padded.view(-1, kernel.TILE, padded.shape[1] // 4, 4) if self.int8 else padded.view(-1, kernel.TILE, padded.shape[1], 1)
+        deep = padded.view(-1, TILE, padded.shape[1] // 4, 4) if self.int8 else padded.view(-1, TILE, padded.shape[1], 1)
         self.data = deep.transpose(1, 2).contiguous()
         added = functional.pad(torch.zeros(self.outs) if bias is None else bias.float(), (0, more))
         if isinstance(weight, Quantised):  # inputs are told as unsigned numbers: what that adds is taken away at the start
-            above = padded.sum(1, dtype=torch.int32).mul_(-(kernel.LEVELS + 1)).view(torch.float32)
+            above = padded.sum(1, dtype=torch.int32).mul_(-(LEVELS + 1)).view(torch.float32)
             self.extras = torch.cat((above, functional.pad(weight.scales, (0, more)), added))
         else:
             self.extras = added
@@ -50,11 +51,11 @@ class Parts(NamedTuple):
     eps: float
 
 
-def works(head_dim: int, like: Tensor, int8: bool) -> bool:
+def works(head_dim: int, like: Tensor) -> bool:
     """Whether the compiled step serves such heads, and tensors `like` this one."""
-    if like.device.type != "cpu" or like.dtype != torch.float32 or head_dim % kernel.BLOCK:
+    if like.device.type != "cpu" or like.dtype != torch.float32:
         return False
-    return kernel.INT8 or not int8
+    return head_dim % kernel.BLOCK == 0
 
 
 class Compiled:
@@ -81,20 +82,22 @@ class Compiled:
         keys = values.reshape(layers, blocks, kv_heads, 2, head_dim, block_tokens)
         room = self._room(x, kv_heads, head_dim, len(rows))
         work = (positions.numpy(), layout.places[0].numpy(), layout.places[1].numpy(), *spans(layout, room[1].shape[1] // kv_heads - 2))
-        counters = np.zeros((layers * kernel.LAYER_PHASES + 2, COUNTERS), np.int64)
-        given = (counters, self._model, (keys, values), (*work, rows.numpy()), room)
+        counters = np.zeros((layers * kernel.LAST_NORM + 2, COUNTERS), np.int64)
+        given = (self._model, (keys, values), (*work, rows.numpy()), room)
         for _ in range(self._threads - 1):
-            self._pool.submit(kernel.step, *given)
-        kernel.step(*given)
+            self._pool.submit(kernel.step, counters, given)
+        kernel.step(counters, given)
         return torch.from_numpy(room[-1])
 
     def _room(self, x: Tensor, kv_heads: int, head_dim: int, chosen: int) -> tuple[Any, ...]:
         """What phases hand to each other."""
         qkv, _, gate_up, _, *_ = self._parts.products
         rows, widest = len(x), max(one.ins for one in self._parts.products)
+        mixed = np.empty((rows, qkv.outs), np.float32)
         return (
             x.numpy(),
-            np.empty((rows, qkv.outs // head_dim, head_dim), np.float32),
+            mixed.reshape(rows, -1, head_dim),
+            mixed,
             np.empty((rows, gate_up.outs), np.float32),
             np.empty((max(rows, chosen), widest), np.float32),
             np.zeros((max(rows, chosen), -(-widest // 4) * 4), np.uint8),
@@ -104,7 +107,7 @@ class Compiled:
 
 
 def spans(layout: Layout, group: int) -> tuple[Any, Any]:
-    """Blocks of each sequence, int32 [sequences, longest], and what is attended together: first row, rows, sequence, tokens the first sees."""
+    """Blocks of each sequence [sequences, longest]; what is attended together: first row, rows, sequence, tokens that the first sees."""
     found = [(row, 1, row, length) for row, length in enumerate(layout.lengths.tolist())]
     most = max(1, kernel.QUERIES // group)
     for index, chunk in enumerate(layout.chunks, len(found)):

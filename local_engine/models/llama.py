@@ -7,7 +7,7 @@ of matrix products whoever shares it. Which parts a model has is seen by its wei
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 
 from local_engine.errors import ConfigError
 from local_engine.layers.attention import Layout, attend
-from local_engine.layers.linear import Int8Linear, Linear, Quantised, Tensor, Weight, join, linear
+from local_engine.layers.linear import Linear, Quantised, Tensor, Weight, join
 from local_engine.layers.norm import RmsNorm
 from local_engine.layers.rotary import pairs, rotary_table, rotate
 from local_engine.loader import Shape
@@ -23,7 +23,7 @@ from local_engine.loader import Shape
 if TYPE_CHECKING:
     from local_engine.layers.compiled import Compiled, Tiled
 
-Product = Linear | Int8Linear
+Product = Any  # a Linear, or a Tiled, which only the compiled step can read
 
 
 class Layer(NamedTuple):
@@ -42,7 +42,7 @@ class Llama:
 
     def __init__(self, shape: Shape, weights: Mapping[str, Weight], threads: int = 0) -> None:
         tiled = _tiled(shape, weights) if threads > 0 else None
-        parts = _Parts(shape, weights, tiled or linear)
+        parts = _Parts(shape, weights, tiled or Linear)
         self.embedding = parts.tensor("model.embed_tokens.weight")
         self.norm = RmsNorm(parts.tensor("model.norm.weight"), shape.norm_eps)
         self.head = parts.head(self.embedding)
@@ -66,7 +66,8 @@ class Llama:
             x += self._attention(layer, layer.norm(x), turns, caches[index], layout)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
             x += layer.down(silu(gate).mul_(up))
-        return self.head(self.norm(x[rows])).float()
+        logits: Tensor = self.head(self.norm(x[rows]))
+        return logits.float()
 
     def _compiled(self, threads: int) -> Compiled:
         from local_engine.layers.compiled import Compiled, Parts
@@ -80,7 +81,8 @@ class Llama:
         s = self.shape
         mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         turned = rotate(_normed(mixed, s.heads, layer), turns)
-        return layer.out(attend(turned, mixed, cache, layout))
+        out: Tensor = layer.out(attend(turned, mixed, cache, layout))
+        return out
 
 
 def _tiled(shape: Shape, weights: Mapping[str, Weight]) -> type[Tiled] | None:
@@ -90,8 +92,7 @@ def _tiled(shape: Shape, weights: Mapping[str, Weight]) -> type[Tiled] | None:
         return None
     from local_engine.layers.compiled import Tiled, works
 
-    int8 = any(isinstance(weight, Quantised) for weight in weights.values())
-    return Tiled if works(shape.head_dim, like, int8) else None
+    return Tiled if works(shape.head_dim, like) else None
 
 
 def _normed(mixed: Tensor, heads: int, layer: Layer) -> Tensor:
@@ -105,7 +106,7 @@ def _normed(mixed: Tensor, heads: int, layer: Layer) -> Tensor:
 class _Parts:
     """The weights by name, as layers. ConfigError for one that is missing, and for those that nothing asked for."""
 
-    def __init__(self, shape: Shape, weights: Mapping[str, Weight], product: Callable[[Weight, Tensor | None], Any]) -> None:
+    def __init__(self, shape: Shape, weights: Mapping[str, Weight], product: type[Linear | Tiled]) -> None:
         self._shape = shape
         self._product = product  # what a weight and its bias become
         self._weights = weights
