@@ -51,7 +51,7 @@ class Engine:
         self.config = config
         self.eos_ids = model.shape.eos_ids
         self.vocab = model.shape.vocab
-        llama = Llama(model.shape, model.weights, config.thread_count if config.compiled else 0)
+        llama = Llama(model.shape, model.weights, config.thread_count if config.compiled and not config.graphs else 0)
         torch.set_num_threads(config.thread_count if llama.compiled is None else 1)  # else its own would wait on the cores of the others
         size = block_bytes(model.shape, llama.embedding.element_size())
         device = llama.embedding.device

@@ -53,7 +53,9 @@ def _tile(rows: int, width: int, int8: bool) -> Any:
     first, nothing = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES), ir.Constant(vector, ir.Undefined)
     sums = [(r, p) for r in range(rows) for p in range(0, width, LANES)]
 
-    def body(b: Any, w: Any, ws: Any, x: Any, xs: Any, count: Any, start: Any, ss: Any, out: Any, os: Any) -> None:
+    def body(b: Any, *given: Any) -> None:
+        w, ws, x, xs, count, start, ss, out, os = given
+
         def at(base: Any, steps: Any, stride: Any, kind: Any, place: int = 0) -> Any:
             return b.inttoptr(b.add(b.add(base, b.mul(steps, stride)), whole(4 * place)), kind.as_pointer())
 

@@ -56,7 +56,7 @@ def test_in_int8_it_is_nearer(folder: Path) -> None:
     def error(weights: dict[str, Tensor]) -> float:
         weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"])
         quantised: dict[str, Weight] = {name: quantise(weight) if is_product(name) else weight for name, weight in weights.items()}
-        return (logits(Llama(shape, quantised), ids(100, 2), 100) - true).square().mean().item()
+        return (logits(Llama(shape, quantised, 1), ids(100, 2), 100) - true).square().mean().item()
 
     assert error(evened(shape, given, ids(100, 1))) < 0.8 * error(dict(given))
 

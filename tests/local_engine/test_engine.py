@@ -13,7 +13,6 @@ import torch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine, limit_tokens
 from local_engine.errors import BadRequest, ConfigError, ContextExceeded, Unavailable
-from local_engine.layers.attention import ROWS_THREADS
 from local_engine.loader import load
 from local_engine.tokenizer import Tokenizer
 from local_engine.wire import Params
@@ -83,8 +82,8 @@ def test_g39_greedy_ids_equal_transformers_alone(tiny: Path, given: list[list[in
         assert run(engine, [(1, prompt, greedy())])[1] == answer
 
 
-def test_the_same_without_the_compiled_attention(tiny: Path, given: list[list[int]], wanted: list[list[int]]) -> None:
-    engine = make_engine(tiny, threads=ROWS_THREADS + 1)
+def test_the_same_by_torch(tiny: Path, given: list[list[int]], wanted: list[list[int]]) -> None:
+    engine = make_engine(tiny, compiled=False)
     out = run(engine, [(key, prompt, greedy()) for key, prompt in enumerate(given)], join_after=2)
     assert [out[key] for key in range(len(given))] == wanted
 

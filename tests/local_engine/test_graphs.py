@@ -12,7 +12,6 @@ from local_engine.config import CPU_KV_BYTES, EngineConfig
 from local_engine.engine import Engine
 from local_engine.graphs import MAX_PLACES, MAX_ROWS, MIN_BLOCKS, Graphs, Inputs, Size, size_of
 from local_engine.kv_cache import BLOCK_TOKENS
-from local_engine.layers import attention
 from local_engine.loader import load
 from local_engine.model_runner import Span, block_bytes, kv_bytes, lay_out, new_caches
 from local_engine.models.llama import Llama
@@ -74,12 +73,8 @@ def test_what_is_too_large_is_not_recorded() -> None:
     assert size_of(1, MAX_PLACES) == (1, MAX_PLACES)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("joining", [0, 3])
-def test_replayed_steps_give_the_same_tokens(tiny: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool, joining: int) -> None:
-    """With the kernel of single rows that a CPU has, and with torch's attention, which a device has."""
-    if not compiled:
-        monkeypatch.setattr(attention, "ROWS_THREADS", 0)
+def test_replayed_steps_give_the_same_tokens(tiny: Path, joining: int) -> None:
     wanted = answers(make_engine(tiny, None), joining)
     engine = make_engine(tiny, True)
     seen = counted(engine)

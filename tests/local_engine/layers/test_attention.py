@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from local_engine.layers.attention import Chunk, Layout, attend, rows_kernel
+from local_engine.layers.attention import Chunk, Layout, attend
 
 BLOCKS, BLOCK_TOKENS, HEAD = 40, 16, 16
 
@@ -73,16 +73,14 @@ def definition(case: Case, lengths: list[int], fresh: list[int], heads: int) -> 
     return torch.stack(out).view(row, heads * HEAD)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "compiled"), [(4, 2, False), (6, 2, False), (2, 2, False), (4, 2, True)])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 2), (2, 2)])
 @pytest.mark.parametrize(
     ("lengths", "fresh"),
     [([1], [1]), ([16, 17, 3], [1, 1, 1]), ([70, 5, 40, 40, 33], [1, 1, 40, 7, 33]), ([30], [2])],
     ids=["the first token", "single rows", "single rows and chunks", "a chunk alone"],
 )
-def test_it_is_the_definition_wherever_tokens_lie(lengths: list[int], fresh: list[int], heads: int, kv_heads: int, compiled: bool) -> None:
+def test_it_is_the_definition_wherever_tokens_lie(lengths: list[int], fresh: list[int], heads: int, kv_heads: int) -> None:
     case = make(lengths, fresh, heads, kv_heads)
-    rows = rows_kernel(heads // kv_heads, HEAD, case.cache) if compiled else None
-    assert (rows is not None) is compiled
     wanted = definition(case, lengths, fresh, heads)
     for _ in range(2):  # what it wrote itself is the same as what it found
-        torch.testing.assert_close(attend(case.turned, case.mixed, case.cache, case.layout, rows).double(), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(attend(case.turned, case.mixed, case.cache, case.layout).double(), wanted, rtol=1e-5, atol=1e-5)

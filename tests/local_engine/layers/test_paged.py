@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
-from local_engine.layers import attention, paged
+from local_engine.layers import paged
 from local_engine.layers.paged import FlashInfer, Heads, compiled, flash_infer
 from local_engine.loader import load
 from local_engine.model_runner import ModelRunner
@@ -62,7 +62,6 @@ class Wrapper:
 @pytest.mark.parametrize("recorded", [False, True])
 def test_the_page_table_says_where_each_row_reads(tiny: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool) -> None:
     monkeypatch.setattr(paged, "WORKSPACE_BYTES", 16)
-    monkeypatch.setattr(attention, "ROWS_THREADS", 0)  # torch's attention: a device has no other
     made: list[Wrapper] = []
 
     def wrapper(*args: Any, **named: Any) -> Wrapper:
@@ -70,7 +69,7 @@ def test_the_page_table_says_where_each_row_reads(tiny: Path, monkeypatch: pytes
         return made[-1]
 
     wanted = answers(Engine(load(tiny), EngineConfig(model_dir=str(tiny), threads=1)), joining=3)
-    engine = Engine(load(tiny), EngineConfig(model_dir=str(tiny), threads=1))
+    engine = Engine(load(tiny), EngineConfig(model_dir=str(tiny), threads=1, compiled=False))  # as a device has it
     s = load(tiny).shape
     flash = FlashInfer(Heads(s.heads, s.kv_heads, s.head_dim), torch.device("cpu"), wrapper, "a stand-in")
     engine.runner = ModelRunner(engine.runner._model, engine.pool.blocks, (lambda compute: compute) if recorded else None, flash)

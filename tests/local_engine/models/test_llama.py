@@ -12,7 +12,6 @@ import torch
 from local_engine.config import EngineConfig
 from local_engine.engine import Engine
 from local_engine.errors import ConfigError
-from local_engine.layers.attention import ROWS_THREADS
 from local_engine.loader import load
 from local_engine.models.llama import Llama
 from local_engine.wire import Params
@@ -27,10 +26,8 @@ def given() -> list[list[int]]:
     return [[numbers.randrange(2, 250) for _ in range(length)] for length in (5, 60)]
 
 
-def ours(folder: Path, precision: str = "f32", together: bool = True) -> list[list[int]]:
-    # in f32 torch attends, as with many threads: the kernel, held to the same by test_attention, would be compiled for every shape of heads
-    threads = 1 if precision == "int8" else ROWS_THREADS + 1
-    engine = Engine(load(folder, precision), EngineConfig(model_dir=str(folder), threads=threads, precision=precision))
+def ours(folder: Path, precision: str = "f32", together: bool = True, compiled: bool = True) -> list[list[int]]:
+    engine = Engine(load(folder, precision), EngineConfig(model_dir=str(folder), threads=1, precision=precision, compiled=compiled))
     params = Params(temperature=0, max_tokens=TOKENS, ignore_eos=True)
     answers: list[list[int]] = [[] for _ in given()]
     for key, prompt in enumerate(given()):
@@ -71,7 +68,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_equals_transformers(tmp_path: Path, name: str) -> None:
     folder = make_model(tmp_path / "m", **SHAPES[name])
-    assert ours(folder) == theirs(folder)
+    wanted = theirs(folder)
+    assert ours(folder) == wanted
+    assert ours(folder, compiled=False) == wanted
 
 
 @pytest.mark.parametrize("name", ["untied", "qwen3"])
