@@ -48,6 +48,7 @@ WITHOUT_TEST = {
     "gateway/views/explorer_rows.py": ("views/test_explorer.py", "a part of a listing, which is compared with a reference whole"),
     "local_engine/__main__.py": ("local_engine/test_offline.py", "hands over to server, offline use and fetch"),
     "local_engine/errors.py": ("local_engine/test_wire.py", "declarations, sent over the wire and back"),
+    "local_engine/layers/step.py": ("local_engine/layers/test_compiled.py", "compiled as one, and computes what its caller lays out"),
     "local_engine/model_runner.py": ("local_engine/test_engine.py", "tensors of one step, equal to those of transformers"),
     "local_engine/sequence.py": ("local_engine/test_scheduler.py", "the state of a sequence; decides nothing"),
     "providers/dialects/__init__.py": ("providers/dialects/test_crossing.py", "the table of languages, and the step between two"),

@@ -26,7 +26,7 @@ def test_the_script_checks_and_prints_a_table(tiny: Path, capsys: pytest.Capture
     assert main(["bench", "gpu", "--model-dir", str(tiny), "--device", "cpu", "--tokens", "4"]) == 0
     printed = capsys.readouterr().out
     assert "WRONG" not in printed
-    assert "greedy ids by cpu, recorded steps, attention of single tokens by numba as by cpu, plain steps" in printed
+    assert "greedy ids by cpu, recorded steps, attention of single tokens by torch as by cpu, compiled steps" in printed
     assert printed.count("ok   ") == 5
     for batch in (1, 3):
         for who in ("this engine, bf16", "transformers generate, bf16"):
