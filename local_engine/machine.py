@@ -28,7 +28,7 @@ LEVELS = (
 )  # of int8 on each side; there two products are added in 16 bits, which holds no more
 EDITION = zlib.crc32(Path(__file__).read_bytes())
 
-_word: Any = intrinsic
+_word = cast(Callable[[Callable[..., Any]], Any], intrinsic)
 
 # What is computed value by value is rounded as IEEE 754 says, so that it does not matter whether a loop was made of vectors; only sums
 # are taken in another order than they are written, by functions that do nothing else.
