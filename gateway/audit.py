@@ -9,12 +9,18 @@ from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
 import msgspec
-from sqlalchemy import insert
-from sqlalchemy.ext.asyncio import AsyncConnection
+from msgspec import Struct
+from sqlalchemy import ColumnElement, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.access import Actor
-from gateway.db.engine import clock_us
-from gateway.db.tables import audit
+from gateway.db.engine import clock_us, reading
+from gateway.db.tables import audit, teams
+from gateway.errors import InvalidRequest
+
+ROWS = 50  # of one page, where no other number is asked for
+ROWS_MAX = 500
+TEXT_MAX = 254  # of a filter
 
 
 class Change(TypedDict, total=False):
@@ -52,3 +58,75 @@ async def write(connection: AsyncConnection, actor: Actor, **change: Unpack[Chan
 
 def _json(fields: Mapping[str, Any] | None) -> str | None:
     return None if fields is None else msgspec.json.encode(fields).decode()
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One row. role: in which role it was done. before, after: the fields that say what changed; null where there was or is nothing."""
+
+    id: int
+    at_us: int
+    actor: str
+    role: str
+    action: str
+    kind: str
+    ident: str
+    team: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Filters, all of which must hold; "" or None = any. before_id: the cursor, rows older than that one. limit: of ROWS_MAX."""
+
+    actor: str = ""
+    action: str = ""
+    kind: str = ""
+    ident: str = ""
+    team: str = ""
+    since_us: int | None = None
+    until_us: int | None = None
+    before_id: int | None = None
+    limit: int = ROWS
+
+
+async def read(engine: AsyncEngine, asked: Asked, scope: frozenset[int] | None = None) -> tuple[list[Entry], int | None]:
+    """(rows, newest first; the cursor of the next older ones, None = there are none). With a scope rows of its teams alone."""
+    if not 0 < asked.limit <= ROWS_MAX:
+        raise InvalidRequest(f"limit: 1 to {ROWS_MAX}.", param="limit")
+    which: list[ColumnElement[bool]] = [] if scope is None else [audit.c.team_id.in_(scope)]
+    for name in ("actor", "action", "kind", "ident"):
+        text = getattr(asked, name)
+        if len(text) > TEXT_MAX or not text.isprintable():
+            raise InvalidRequest(f"{name}: at most {TEXT_MAX} printable characters.", param=name)
+        if text:
+            which.append(audit.c[name] == text)
+    if asked.team:
+        if not asked.team.isprintable():
+            raise InvalidRequest(f"team: at most {TEXT_MAX} printable characters.", param="team")
+        which.append(audit.c.team_id.in_(select(teams.c.id).where(teams.c.name == asked.team)))
+    for name, bound in (("since_us", asked.since_us), ("until_us", asked.until_us), ("before_id", asked.before_id)):
+        if bound is not None and not 0 <= bound < 1 << 63:
+            raise InvalidRequest(f"{name}: no row can have this number.", param=name)
+    which += [] if asked.since_us is None else [audit.c.at_us >= asked.since_us]
+    which += [] if asked.until_us is None else [audit.c.at_us < asked.until_us]
+    which += [] if asked.before_id is None else [audit.c.id < asked.before_id]
+    named = select(audit, teams.c.name.label("team")).join(teams, teams.c.id == audit.c.team_id, isouter=True)
+    async with reading(engine).connect() as connection:
+        rows = (await connection.execute(named.where(*which).order_by(audit.c.id.desc()).limit(asked.limit + 1))).all()
+    found = [_entry(row) for row in rows[: asked.limit]]
+    return found, found[-1].id if len(rows) > asked.limit else None
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(
+        id=row.id,
+        at_us=row.at_us,
+        actor=row.actor,
+        role=row.role,
+        action=row.action,
+        kind=row.kind,
+        ident=row.ident,
+        team=row.team,
+        before=None if row.before is None else msgspec.json.decode(row.before),
+        after=None if row.after is None else msgspec.json.decode(row.after),
+    )

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 from msgspec import Struct
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import BigInteger, Row, Select, Subquery, cast, func, null, select, union_all
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.db.engine import reading
-from gateway.db.tables import api_keys, organisations, teams
+from gateway.db.tables import api_keys, former_secrets, organisations, teams
 from gateway.errors import InvalidKey, NotReady
 from gateway.labels import Labels, stored
 from gateway.settings import ConfigError, Settings
@@ -92,11 +92,21 @@ def digest_of(key: bytes, secret: bytes) -> bytes:
     return hmac.digest(secret, key, hashlib.sha256)
 
 
+def _held() -> Subquery:
+    """Every secret that a key has: its own, and those from before it was rotated, each until its day."""
+    own = select(api_keys.c.id.label("key_id"), api_keys.c.digest, api_keys.c.public, cast(null(), BigInteger).label("until_us"))
+    former = select(former_secrets.c.key_id, former_secrets.c.digest, former_secrets.c.public, former_secrets.c.until_us)
+    return union_all(own, former).subquery("held")
+
+
+held = _held()
+
+
 def live_keys() -> Select[Any]:
     """The statement that every load of keys uses: not revoked, not blocked, team not deleted. Expired ones are left to `find`."""
     return (
         select(
-            api_keys.c.digest,
+            held.c.digest,
             api_keys.c.id,
             api_keys.c.team_id,
             teams.c.org_id,
@@ -107,10 +117,12 @@ def live_keys() -> Select[Any]:
             api_keys.c.tag,
             api_keys.c.labels,
             teams.c.labels.label("team_labels"),
-            api_keys.c.public,
+            held.c.public,
             teams.c.salt,
             api_keys.c.expires_at_us,
+            held.c.until_us,
         )
+        .join(api_keys, api_keys.c.id == held.c.key_id)
         .join(teams, teams.c.id == api_keys.c.team_id)
         .join(organisations, organisations.c.id == teams.c.org_id)
         .where(api_keys.c.revoked_at_us.is_(None), api_keys.c.blocked_at_us.is_(None), teams.c.deleted_at_us.is_(None))
@@ -119,6 +131,7 @@ def live_keys() -> Select[Any]:
 
 def principal_from(row: Row[Any]) -> tuple[bytes, Principal]:
     """(digest, principal) of one row of `live_keys`."""
+    ends = [at_us for at_us in (row.expires_at_us, row.until_us) if at_us is not None]
     return bytes(row.digest), Principal(
         org_id=row.org_id,
         team_id=row.team_id,
@@ -131,7 +144,7 @@ def principal_from(row: Row[Any]) -> tuple[bytes, Principal]:
         tag=row.tag,
         labels=stored(row.team_labels, row.labels),
         key_public=row.public,
-        expires_at_us=row.expires_at_us,
+        expires_at_us=min(ends, default=None),
     )
 
 
@@ -227,7 +240,7 @@ class Keyring:
         """The live keys among those asked for; None when the database did not answer. Remembers both, unless a snapshot came between."""
         generation = self._generation
         self.look_ups += 1
-        statement = live_keys().where(api_keys.c.digest.in_([digest for waiter in batch for digest in waiter.digests]))
+        statement = live_keys().where(held.c.digest.in_([digest for waiter in batch for digest in waiter.digests]))
         try:
             async with asyncio.timeout(LOOK_UP_S), self._engine.connect() as connection:
                 rows = (await connection.execute(statement)).all()

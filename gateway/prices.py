@@ -14,7 +14,8 @@ from msgspec import Meta, Struct, structs
 from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import made
+from gateway import audit, made
+from gateway.access import COMMAND_LINE, Actor
 from gateway.catalog import Backend, Catalog, Price, Tier
 from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
@@ -87,7 +88,7 @@ class Priced(Struct, frozen=True, kw_only=True):
     hourly: int | None = None
 
 
-async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
+async def set_price(engine: AsyncEngine, new: NewPrice, *, actor: Actor = COMMAND_LINE) -> Entry:
     """Add a price; older ones stay in the book for the rows that were billed at them."""
     parsed = _price(new)
     async with changing(engine) as (connection, now_us):
@@ -98,6 +99,8 @@ async def set_price(engine: AsyncEngine, new: NewPrice) -> Entry:
         price = structs.replace(parsed, id=f"{API}:{new.vendor}/{new.model}:{made_us}")
         row = {"id": price.id, "vendor": new.vendor, "model": new.model, "source": API, "from_us": from_us, "created_at_us": made_us}
         await connection.execute(insert(price_book).values(**row, record=msgspec.json.encode(price).decode()))
+        after = {name: value for name, value in structs.asdict(new).items() if value not in (None, ())}
+        await audit.write(connection, actor, action="price.set", kind="price", ident=price.id, after=after)
     return next(one for one in await list_prices(engine, everything=True) if one.id == price.id)
 
 
@@ -113,7 +116,7 @@ def _price(new: NewPrice) -> Price:
         raise InvalidRequest(f"{error}.", param=str(error).partition(":")[0]) from error
 
 
-async def delete_price(engine: AsyncEngine, price_id: str) -> Entry:
+async def delete_price(engine: AsyncEngine, price_id: str, *, actor: Actor = COMMAND_LINE) -> Entry:
     """Withdraw a price that somebody set: the one before it holds again, and for what is re-rated it never held."""
     async with changing(engine) as (connection, now_us):
         rows = select(price_book).where(price_book.c.id == price_id)
@@ -124,6 +127,8 @@ async def delete_price(engine: AsyncEngine, price_id: str) -> Entry:
             raise InvalidRequest(f"'{price_id}' is a published price: it stays. A price that you set wins over it.", param="id")
         withdrawn = update(price_book).where(price_book.c.id == price_id, price_book.c.withdrawn_at_us.is_(None))
         await connection.execute(withdrawn.values(withdrawn_at_us=now_us))
+        before = {"withdrawn": found.withdrawn_at_us is not None}
+        await audit.write(connection, actor, action="price.delete", kind="price", ident=price_id, before=before, after={"withdrawn": True})
     return next(one for one in await list_prices(engine, everything=True) if one.id == price_id)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, update
 
-from gateway import people
+from gateway import audit, people, rates
+from gateway.access import Actor
 from gateway.db.tables import budget_windows, budgets, rollups
-from gateway.errors import GatewayError, InvalidRequest, NotFound
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.people import NewBudget, NewKey
 from tests.conftest import Database
 
@@ -139,3 +140,58 @@ async def test_a_deleted_budget_is_gone_and_may_be_made_again(database: Database
     with pytest.raises(NotFound):
         await people.delete_budget(database.engine, first.id)
     assert (await people.set_budget(database.engine, new)).id != first.id
+
+
+async def test_a_team_admin_sets_what_keys_of_its_team_may_spend_and_no_more(database: Database) -> None:
+    engine = database.engine
+    for team in ("alpha", "beta"):
+        await people.add_team(engine, team)
+    carla = Actor(name="carla", role="team_admin", teams={1: "team_admin"})
+    _, mine = await people.add_key(engine, SECRET, people.NewKey(team="alpha"))
+    _, other = await people.add_key(engine, SECRET, people.NewKey(team="beta"))
+
+    def of(kind: str, scope: str) -> NewBudget:
+        return NewBudget(scope_kind=kind, scope=scope, limit_nanousd=DOLLAR, period="day")
+
+    teams = [await people.set_budget(engine, of("team", team)) for team in ("alpha", "beta")]
+    org = await people.set_budget(engine, of("organisation", "default"))
+    theirs = await people.set_budget(engine, of("key", other.public))
+    made = await people.set_budget(engine, of("key", mine.public), actor=carla)
+    assert [one.id for one in await people.list_budgets(engine, carla.scope)] == [teams[0].id, made.id]
+    for kind, scope, wrong in (
+        ("team", "alpha", Forbidden),
+        ("organisation", "default", Forbidden),
+        ("team", "beta", NotFound),
+        ("key", other.public, NotFound),
+    ):
+        with pytest.raises(wrong):
+            await people.set_budget(engine, of(kind, scope), actor=carla)
+        with pytest.raises(wrong):
+            await rates.set_limit(engine, rates.NewLimit(scope_kind=kind, scope=scope, rpm=5), actor=carla)
+    for budget, wrong in ((teams[0], Forbidden), (teams[1], NotFound), (org, NotFound), (theirs, NotFound)):
+        for call in (
+            people.override_budget(engine, budget.id, 1, "1h", actor=carla),
+            people.end_override(engine, budget.id, actor=carla),
+            people.delete_budget(engine, budget.id, actor=carla),
+        ):
+            with pytest.raises(wrong):
+                await call
+    await people.override_budget(engine, made.id, 1, "1h", actor=carla)
+    await people.end_override(engine, made.id, actor=carla)
+    await people.delete_budget(engine, made.id, actor=carla)
+    limit = await rates.set_limit(engine, rates.NewLimit(scope_kind="key", scope=mine.public, rpm=5), actor=carla)
+    wide = await rates.set_limit(engine, rates.NewLimit(scope_kind="team", scope="beta", rpm=5))
+    assert await rates.list_limits(engine, carla.scope) == [limit]
+    with pytest.raises(NotFound):
+        await rates.delete_limit(engine, wide.id, actor=carla)
+    await rates.delete_limit(engine, limit.id, actor=carla)
+    entries, _ = await audit.read(engine, audit.Asked(actor="carla"))
+    assert [(one.action, one.ident, one.team) for one in reversed(entries)] == [
+        ("budget.set", f"key {mine.public} per day", "alpha"),
+        ("budget.override", f"key {mine.public} per day", "alpha"),
+        ("budget.end_override", f"key {mine.public} per day", "alpha"),
+        ("budget.delete", f"key {mine.public} per day", "alpha"),
+        ("limit.set", f"key {mine.public}", "alpha"),
+        ("limit.delete", f"key {mine.public}", "alpha"),
+    ]
+    assert entries[0].before == {"rpm": 5, "tpm": None, "parallel": None} and entries[0].after is None

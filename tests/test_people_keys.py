@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select, update
 
 from gateway import people
+from gateway.access import Actor
 from gateway.auth import digest_of, live_keys, principal_from
-from gateway.db.tables import api_keys
-from gateway.errors import InvalidRequest, NotFound
+from gateway.db.tables import api_keys, former_secrets, rollups
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.labels import Labels
-from gateway.people import NewKey
+from gateway.people import KeyChange, NewKey, members
+from gateway.people.keys import FORMER_MAX
 from tests.conftest import Database
 from tests.test_people_common import version
 
@@ -92,3 +98,153 @@ async def test_a_key_that_cannot_be_meant_is_refused(database: Database, wrong: 
         await people.add_key(database.engine, SECRET, NewKey(team="alpha", **wrong))  # type: ignore[arg-type]
     assert told.value.param == param
     assert await people.list_keys(database.engine) == []
+
+
+async def works(database: Database, *texts: str) -> list[bool]:
+    """Which keys a worker that loads its snapshot now would take."""
+    async with database.engine.connect() as connection:
+        live = dict(principal_from(row) for row in await connection.execute(live_keys()))
+    now_us = time.time_ns() // 1000
+    found = [live.get(digest_of(text.encode(), SECRET)) for text in texts]
+    return [one is not None and (one.expires_at_us is None or one.expires_at_us > now_us) for one in found]
+
+
+async def test_a_rotated_key_is_the_same_key_with_two_secrets_until_the_day(database: Database) -> None:
+    engine = database.engine
+    await people.add_team(engine, "alpha")
+    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha", name="ci", tag="nightly"))
+    budget = await people.set_budget(engine, people.NewBudget(scope_kind="key", scope=made.public, limit_nanousd=5, period="day"))
+    before = await version(database)
+    second, rotated = await people.rotate_key(engine, SECRET, made.public, "2h")
+    assert await version(database) == before + 1
+    assert (rotated.id, rotated.name, rotated.tag) == (made.id, "ci", "nightly")
+    assert rotated.public == second[3:15] != made.public
+    assert [one.public for one in rotated.former] == [made.public]
+    assert abs(rotated.former[0].until_us - time.time_ns() // 1000 - 2 * HOUR_US) < 60_000_000
+    assert await works(database, first, second) == [True, True]
+    async with engine.connect() as connection:
+        held = [principal_from(row)[1] for row in await connection.execute(live_keys())]
+    assert {(one.key_id, one.key_public) for one in held} == {(made.id, made.public), (made.id, rotated.public)}
+    (shown,) = await people.list_budgets(engine)
+    assert (shown.id, shown.scope) == (budget.id, rotated.public)
+    third, _ = await people.rotate_key(engine, SECRET, made.public, None)
+    assert await works(database, first, second, third) == [True, False, True]
+    ended = await people.revoke_key(engine, made.public)
+    assert (ended.revoked_at_us, ended.former) == (None, ())
+    assert await works(database, first, third) == [False, True]
+
+
+async def test_an_overlap_ends_by_itself_and_there_are_few(database: Database) -> None:
+    engine = database.engine
+    await people.add_team(engine, "alpha")
+    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha"))
+    public = made.public
+    for _ in range(FORMER_MAX):
+        public = (await people.rotate_key(engine, SECRET, public, "1h"))[1].public
+    with pytest.raises(InvalidRequest, match="revoke one"):
+        await people.rotate_key(engine, SECRET, public, "1h")
+    async with engine.begin() as connection:
+        await connection.execute(update(former_secrets).values(until_us=former_secrets.c.until_us - 2 * HOUR_US))
+    assert await works(database, first) == [False]
+    assert (await people.list_keys(engine))[0].former == ()
+    assert len((await people.rotate_key(engine, SECRET, public, "1h"))[1].former) == 1
+    for wrong in ("yesterday", "2020-01-01", "0h"):
+        with pytest.raises(InvalidRequest) as caught:
+            await people.rotate_key(engine, SECRET, public, wrong)
+        assert caught.value.param == "overlap"
+
+
+async def test_a_blocked_key_is_refused_with_its_former_secrets_until_it_is_unblocked(database: Database) -> None:
+    engine = database.engine
+    await people.add_team(engine, "alpha")
+    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha"))
+    second, _ = await people.rotate_key(engine, SECRET, made.public)
+    blocked = await people.block_key(engine, made.public)
+    assert blocked.blocked_at_us is not None and await works(database, first, second) == [False, False]
+    assert (await people.block_key(engine, made.public)).blocked_at_us == blocked.blocked_at_us
+    assert (await people.unblock_key(engine, made.public)).blocked_at_us is None
+    assert await works(database, first, second) == [True, True]
+    await people.revoke_key(engine, second[:15])
+    for call in (people.block_key, people.unblock_key):
+        with pytest.raises(NotFound):
+            await call(engine, second)
+
+
+async def test_a_key_is_changed_field_by_field(database: Database) -> None:
+    engine = database.engine
+    await people.add_team(engine, "alpha")
+    await members.add_member(engine, members.NewMember(email="anna@x.org", teams={"alpha": "member"}))
+    _, made = await people.add_key(engine, SECRET, NewKey(team="alpha", name="ci", models=("a",), expires="1h"))
+    changed = await people.change_key(engine, made.public, KeyChange(expires="2d", member="Anna@x.org"))
+    assert changed.expires_at_us is not None and made.expires_at_us is not None and changed.expires_at_us > made.expires_at_us
+    assert (changed.name, changed.models, changed.member) == ("ci", ("a",), "anna@x.org")
+    again = await people.change_key(
+        engine, made.public, KeyChange(name="nightly", models=None, expires=None, tag="t", labels={"residency": "eu"}, member=None)
+    )
+    assert (again.name, again.models, again.expires_at_us, again.tag) == ("nightly", None, None, "t")
+    assert (again.labels, again.member) == ({"residency": "eu"}, None)
+    for wrong, param in (
+        ({}, None),
+        ({"models": ()}, "models"),
+        ({"expires": "2020-01-01"}, "expires"),
+        ({"member": "nobody@x.org"}, "member"),
+        ({"name": "a\0"}, "name"),
+        ({"tag": "x" * 65}, "tag"),
+        ({"labels": {"a b": "c"}}, "labels"),
+    ):
+        with pytest.raises(GatewayError) as caught:
+            await people.change_key(engine, made.public, KeyChange(**wrong))  # type: ignore[arg-type]
+        assert caught.value.param == param
+
+
+async def test_a_team_admin_has_the_keys_of_its_team_alone(database: Database) -> None:
+    engine = database.engine
+    for team in ("alpha", "beta"):
+        await people.add_team(engine, team)
+    carla = Actor(name="carla", role="team_admin", teams={1: "team_admin"})
+    _, mine = await people.add_key(engine, SECRET, NewKey(team="alpha", scopes=("inference", "team_admin")), actor=carla)
+    _, wide = await people.add_key(engine, SECRET, NewKey(team="alpha", scopes=("admin",)))
+    _, other = await people.add_key(engine, SECRET, NewKey(team="beta"))
+    assert [one.public for one in await people.list_keys(engine, None, carla.scope)] == [mine.public, wide.public]
+    assert await people.list_keys(engine, None, carla.scope, member_id=1) == []
+    with pytest.raises(NotFound):
+        await people.list_keys(engine, "beta", carla.scope)
+    with pytest.raises(NotFound):
+        await people.add_key(engine, SECRET, NewKey(team="beta"), actor=carla)
+    for scope in ("admin", "finance"):
+        with pytest.raises(Forbidden):
+            await people.add_key(engine, SECRET, NewKey(team="alpha", scopes=(scope,)), actor=carla)
+    calls: list[Callable[[str], Any]] = [
+        lambda public: people.rotate_key(engine, SECRET, public, actor=carla),
+        lambda public: people.block_key(engine, public, actor=carla),
+        lambda public: people.unblock_key(engine, public, actor=carla),
+        lambda public: people.change_key(engine, public, KeyChange(name="x"), actor=carla),
+        lambda public: people.revoke_key(engine, public, actor=carla),
+    ]
+    for call in calls:
+        told = []
+        for public in (other.public, "A" * 12):
+            with pytest.raises(NotFound) as caught:
+                await call(public)
+            told.append(caught.value.message.replace(public, "KEY"))
+        assert told[0] == told[1]
+        with pytest.raises(Forbidden):
+            await call(wide.public)
+    assert [one.blocked_at_us for one in await people.list_keys(engine)] == [None, None, None]
+    for call in calls:
+        public = (await people.list_keys(engine, None, carla.scope))[0].public
+        await call(public)
+
+
+async def test_what_a_key_did_comes_from_the_roll_ups(database: Database) -> None:
+    words = {"route": "r", "backend": "b", "vendor": "v", "model": "m", "outcome": "completed", "tag": ""}
+    rows = [(1, 1, 900, 5), (1, 1, 1800, 7), (1, 2, 900, 1), (2, 3, 900, 100)]
+    async with database.engine.begin() as connection:
+        for team_id, key_id, second, cost in rows:
+            ids = {"bucket_us": second * 1_000_000, "org_id": 1, "team_id": team_id, "key_id": key_id}
+            await connection.execute(insert(rollups).values(**ids, **words, requests=2, cost=cost))
+    assert await people.key_use(database.engine, 1, 0) == {
+        1: people.Use(requests=4, cost_nanousd=12, unpriced=0, last_us=1_800_000_000),
+        2: people.Use(requests=2, cost_nanousd=1, unpriced=0, last_us=900_000_000),
+    }
+    assert set(await people.key_use(database.engine, 1, 1_000_000_000)) == {1}

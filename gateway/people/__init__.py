@@ -1,32 +1,57 @@
-"""Organisations, teams, API keys and their budgets: making, listing and ending them. The command line, the admin API and the console
+"""Organisations, teams, API keys, members and budgets: making, listing and ending them. The command line, the admin API and the console
 call these.
 
-Every change moves `catalog_version` in its own transaction, so that all workers see it about a second later. Knows no request and no HTTP;
-what cannot be done is a GatewayError that says what to do.
+Every change moves `catalog_version` in its own transaction, so that all workers see it about a second later, and is written into the
+audit log there. `actor` is who asks; a thing of a team that it may not see is not there for it. Knows no request and no HTTP; what cannot
+be done is a GatewayError that says what to do.
 """
 
 from gateway.people.budgets import ALERTS, Budget, NewBudget, delete_budget, end_override, list_budgets, override_budget, set_budget
-from gateway.people.keys import Key, NewKey, add_key, list_keys, revoke_key
-from gateway.people.teams import DEFAULT_ORG, Team, add_team, delete_team, label_team, list_teams
+from gateway.people.keys import (
+    OVERLAP,
+    Key,
+    KeyChange,
+    NewKey,
+    Use,
+    add_key,
+    block_key,
+    change_key,
+    key_use,
+    list_keys,
+    revoke_key,
+    rotate_key,
+    unblock_key,
+)
+from gateway.people.teams import DEFAULT_ORG, Organisation, Team, add_team, delete_team, label_team, list_organisations, list_teams
 
 __all__ = [
     "ALERTS",
     "DEFAULT_ORG",
+    "OVERLAP",
     "Budget",
     "Key",
+    "KeyChange",
     "NewBudget",
     "NewKey",
+    "Organisation",
     "Team",
+    "Use",
     "add_key",
     "add_team",
+    "block_key",
+    "change_key",
     "delete_budget",
     "delete_team",
     "end_override",
+    "key_use",
     "label_team",
     "list_budgets",
     "list_keys",
+    "list_organisations",
     "list_teams",
     "override_budget",
     "revoke_key",
+    "rotate_key",
     "set_budget",
+    "unblock_key",
 ]

@@ -8,12 +8,24 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway import audit
+from gateway.access import COMMAND_LINE, Actor
 from gateway.db.engine import reading
 from gateway.db.tables import budget_thresholds, budget_windows, budgets, rollups
 from gateway.errors import InvalidRequest, NotFound
 from gateway.instants import future_us
 from gateway.money.windows import PERIODS, bounds, zone
-from gateway.people.common import LISTED_MAX, changing, check_id, check_model, now_us_of, scope_id_of, scope_name
+from gateway.people.common import (
+    LISTED_MAX,
+    changing,
+    check_id,
+    check_managed_row,
+    check_model,
+    managed_scope,
+    now_us_of,
+    scope_name,
+    visible,
+)
 
 ALERTS = (80, 100)  # percents of a new budget whose crossing is told
 ALERTS_MAX = 10
@@ -66,14 +78,14 @@ class Budget(Struct, frozen=True, kw_only=True):
         return max(self.cap_nanousd, self.spent_nanousd + self.leased_nanousd)
 
 
-async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
+async def set_budget(engine: AsyncEngine, new: NewBudget, *, actor: Actor = COMMAND_LINE) -> Budget:
     """Set the limit of a scope's budget for this model, period and time zone; made when there is none.
 
     Its windows are opened by whoever first draws on them; one opened in mid-period starts with what the scope has spent in it so far.
     """
     _check_budget(new)
     async with changing(engine) as (connection, now_us):
-        scope_id = await scope_id_of(connection, new.scope_kind, new.scope)
+        scope_id, team_id = await managed_scope(connection, new.scope_kind, new.scope, actor)
         same = and_(
             budgets.c.scope_kind == new.scope_kind,
             budgets.c.scope_id == scope_id,
@@ -82,6 +94,7 @@ async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
             budgets.c.timezone == new.timezone,
             budgets.c.deleted_at_us.is_(None),
         )
+        before = (await _budgets(connection, now_us, same))[:1]
         changed = update(budgets).where(same).values(limit_nanousd=new.limit_nanousd).returning(budgets.c.id)
         budget_id = (await connection.execute(changed)).scalar_one_or_none()
         if budget_id is None:
@@ -99,7 +112,9 @@ async def set_budget(engine: AsyncEngine, new: NewBudget) -> Budget:
         elif new.alerts is not None:
             await connection.execute(delete(budget_thresholds).where(budget_thresholds.c.budget_id == budget_id))
             await _set_alerts(connection, budget_id, new.alerts)
-        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+        after = (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+        await _tell(connection, actor, "budget.set", team_id, before[0] if before else None, after)
+        return after
 
 
 async def _set_alerts(connection: AsyncConnection, budget_id: int, percents: tuple[int, ...]) -> None:
@@ -107,43 +122,73 @@ async def _set_alerts(connection: AsyncConnection, budget_id: int, percents: tup
         await connection.execute(insert(budget_thresholds), [{"budget_id": budget_id, "percent": one} for one in sorted(set(percents))])
 
 
-async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str) -> Budget:
+async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str, *, actor: Actor = COMMAND_LINE) -> Budget:
     """Another limit for a while; it ends by itself. until: see `instants.instant_us`. An override that runs is replaced."""
     if not 0 <= limit_nanousd <= LIMIT_MAX:
         raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
-    check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
+        before, team_id = await _managed(connection, budget_id, now_us, actor)
         values = {"override_nanousd": limit_nanousd, "override_until_us": future_us(until, now_us, "until", "an override")}
-        changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
-        if (await connection.execute(changed)).rowcount == 0:
-            raise _no_budget(budget_id)
-        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+        await connection.execute(update(budgets).where(budgets.c.id == budget_id).values(values))
+        after = (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+        await _tell(connection, actor, "budget.override", team_id, before, after)
+        return after
 
 
-async def end_override(engine: AsyncEngine, budget_id: int) -> Budget:
+async def end_override(engine: AsyncEngine, budget_id: int, *, actor: Actor = COMMAND_LINE) -> Budget:
     """The budget's own limit again. Harmless where no override runs."""
-    check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
-        values = {"override_nanousd": None, "override_until_us": None}
-        changed = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(values)
-        if (await connection.execute(changed)).rowcount == 0:
-            raise _no_budget(budget_id)
-        return (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+        before, team_id = await _managed(connection, budget_id, now_us, actor)
+        await connection.execute(update(budgets).where(budgets.c.id == budget_id).values(override_nanousd=None, override_until_us=None))
+        after = (await _budgets(connection, now_us, budgets.c.id == budget_id))[0]
+        await _tell(connection, actor, "budget.end_override", team_id, before, after)
+        return after
 
 
-async def list_budgets(engine: AsyncEngine) -> list[Budget]:
-    """Live budgets with their present windows."""
+async def list_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None) -> list[Budget]:
+    """Live budgets with their present windows; with a scope those of its teams and of their keys."""
+    which: ColumnElement[bool] = budgets.c.deleted_at_us.is_(None)
+    if scope is not None:
+        which = and_(which, visible(budgets, scope))
     async with reading(engine).connect() as connection:
-        return await _budgets(connection, await now_us_of(connection), budgets.c.deleted_at_us.is_(None))
+        return await _budgets(connection, await now_us_of(connection), which)
 
 
-async def delete_budget(engine: AsyncEngine, budget_id: int) -> None:
+async def delete_budget(engine: AsyncEngine, budget_id: int, *, actor: Actor = COMMAND_LINE) -> None:
     """The limit is gone about two seconds later; requests that run settle into its window."""
-    check_id(budget_id, _no_budget(budget_id))
     async with changing(engine) as (connection, now_us):
-        ended = update(budgets).where(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None)).values(deleted_at_us=now_us)
-        if (await connection.execute(ended)).rowcount == 0:
-            raise _no_budget(budget_id)
+        before, team_id = await _managed(connection, budget_id, now_us, actor)
+        await connection.execute(update(budgets).where(budgets.c.id == budget_id).values(deleted_at_us=now_us))
+        await _tell(connection, actor, "budget.delete", team_id, before, None)
+
+
+async def _managed(connection: AsyncConnection, budget_id: int, now_us: int, actor: Actor) -> tuple[Budget, int | None]:
+    """(a live budget that the actor may change, its team's id)"""
+    missing = _no_budget(budget_id)
+    check_id(budget_id, missing)
+    which = and_(budgets.c.id == budget_id, budgets.c.deleted_at_us.is_(None))
+    row = (await connection.execute(select(budgets.c.scope_kind, budgets.c.scope_id).where(which))).one_or_none()
+    team_id = await check_managed_row(connection, row, actor, missing)
+    return (await _budgets(connection, now_us, which))[0], team_id
+
+
+async def _tell(
+    connection: AsyncConnection, actor: Actor, action: str, team_id: int | None, before: Budget | None, after: Budget | None
+) -> None:
+    one = after or before
+    if one is None:
+        raise ValueError("a change has a before or an after")
+    ident = f"{one.scope_kind} {one.scope}" + ("" if one.model is None else f" on {one.model}") + f" per {one.period}"
+    told = {"before": _fields(before), "after": _fields(after)}
+    await audit.write(connection, actor, action=action, kind="budget", ident=ident, team_id=team_id, **told)
+
+
+def _fields(budget: Budget | None) -> dict[str, Any] | None:
+    """What of a budget people set."""
+    if budget is None:
+        return None
+    names = ("limit_nanousd", "override_nanousd", "override_until_us", "timezone", "alerts")
+    return {name: getattr(budget, name) for name in names}
 
 
 def _no_budget(budget_id: int) -> NotFound:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from sqlalchemy import ColumnElement, Table, case, select, update
+from sqlalchemy import ColumnElement, Table, and_, case, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from gateway.access import Actor
+from gateway.access import ADMIN, Actor
 from gateway.db.engine import clock_us
-from gateway.db.tables import api_keys, catalog_version, organisations, teams
+from gateway.db.tables import api_keys, catalog_version, former_secrets, organisations, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 
 MODEL_MAX = 200  # characters of a route's or model's name
@@ -72,6 +73,65 @@ async def managed_team(connection: AsyncConnection, name: str, actor: Actor) -> 
     return team_id
 
 
+async def managed_scope(connection: AsyncConnection, kind: str, name: str, actor: Actor) -> tuple[int, int | None]:
+    """(id, its team's id) of what a budget or limit is for, where the actor may set one.
+
+    Team admins set those of their team's keys; those of a team or organisation hold for them too, so an admin sets them.
+    """
+    if kind == "key":
+        key_id, team_id = await key_ids(connection, name, actor, "scope")
+        if not actor.manages(team_id):
+            raise Forbidden("This changes a key of a team: its team admins and admins may.", code="role_required")
+        return key_id, team_id
+    if kind == "team":
+        team_id = await team_id_of(connection, name)
+        if not actor.sees(team_id):
+            raise no_team(name)
+    if actor.role != ADMIN:
+        raise Forbidden("What a team or organisation may use, an admin sets. Team admins set what its keys may.", code="role_required")
+    scope_id = await scope_id_of(connection, kind, name)
+    return scope_id, scope_id if kind == "team" else None
+
+
+async def check_managed_row(connection: AsyncConnection, row: Any, actor: Actor, missing: NotFound) -> int | None:
+    """The team's id of a budget or limit that the actor may change. row: its scope_kind, scope_id. NotFound for one it may not see."""
+    if row is None:
+        raise missing
+    team_id = None if row.scope_kind == "organisation" else row.scope_id
+    if row.scope_kind == "key":
+        team_id = (await connection.execute(select(api_keys.c.team_id).where(api_keys.c.id == row.scope_id))).scalar_one()
+    if actor.scope is not None and (team_id is None or not actor.sees(team_id)):
+        raise missing
+    if actor.role != ADMIN and not (row.scope_kind == "key" and team_id is not None and actor.manages(team_id)):
+        raise Forbidden("What a team or organisation may use, an admin sets. Team admins set what its keys may.", code="role_required")
+    return team_id
+
+
+async def key_ids(connection: AsyncConnection, public: str, actor: Actor, param: str = "key") -> tuple[int, int]:
+    """(id, team's id) of a key that was not revoked, by its public part, a former one or the whole key. NotFound for one it may not see."""
+    told = public.removeprefix("tw-")[:12]
+    missing = no_key(told, param)
+    if not told.isprintable():
+        raise missing
+    former = select(former_secrets.c.key_id).where(former_secrets.c.public == told)
+    which = or_(api_keys.c.public == told, api_keys.c.id.in_(former)), api_keys.c.revoked_at_us.is_(None)
+    row = (await connection.execute(select(api_keys.c.id, api_keys.c.team_id).where(*which))).one_or_none()
+    if row is None or not actor.sees(row.team_id):
+        raise missing
+    return row.id, row.team_id
+
+
+def no_key(public: str, param: str = "key") -> NotFound:
+    return NotFound(f"There is no key '{public[:80]}': `tollway keys list` shows the public part of each.", param=param)
+
+
+def visible(table: Table, scope: frozenset[int]) -> ColumnElement[bool]:
+    """Of budgets or limits those of these teams and of their keys."""
+    keys = select(api_keys.c.id).where(api_keys.c.team_id.in_(scope))
+    of_teams = and_(table.c.scope_kind == "team", table.c.scope_id.in_(scope))
+    return or_(of_teams, and_(table.c.scope_kind == "key", table.c.scope_id.in_(keys)))
+
+
 def check_text(field: str, text: str, most: int) -> None:
     """What people may name freely: a line of text that every database can hold. InvalidRequest names `field`."""
     if len(text) > most or not text.isprintable():
@@ -97,9 +157,6 @@ async def scope_id_of(connection: AsyncConnection, kind: str, name: str) -> int:
         return await team_id_of(connection, name)
     if kind == "organisation":
         statement = select(organisations.c.id).where(organisations.c.name == name)
-    elif kind == "key":
-        name = name.removeprefix("tw-")[:12]
-        statement = select(api_keys.c.id).where(api_keys.c.public == name, api_keys.c.revoked_at_us.is_(None))
     else:
         raise InvalidRequest(f"There is no scope '{kind}': use organisation, team or key.", param="scope_kind")
     found = (await connection.execute(statement)).scalar_one_or_none() if name.isprintable() else None
