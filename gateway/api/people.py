@@ -97,11 +97,6 @@ def handlers(parts: Peopled) -> list[BaseRouteHandler]:
     return [*_teams(parts), *_keys(parts), *_key_states(parts), *_members(parts), *_roles(parts)]
 
 
-def link_path(token: str) -> str:
-    """Where a member sets a password."""
-    return f"/console/welcome?link={token}"
-
-
 def _teams(parts: Peopled) -> list[BaseRouteHandler]:
     @get("/organisations", summary="All organisations with their teams; one is made with its first team", access=MONEY)
     async def list_organisations(request: Asked) -> Organisations:
@@ -182,7 +177,7 @@ def _members(parts: Peopled) -> list[BaseRouteHandler]:
     @post("/members", summary="Make a member, or let one join teams; a new one sets a password by the link in the answer", access=TEAM_EDIT)
     async def add_member(request: Asked, data: Annotated[members.NewMember, Body()]) -> Invited:
         link, member = await members.add_member(parts.engine, data, actor(request))
-        return Invited(link=None if link is None else link_path(link), member=member)
+        return Invited(link=None if link is None else members.link_path(link), member=member)
 
     @delete("/members/{email:str}", summary="End a member: signed out at once", access=ADMINS)
     async def end_member(request: Asked, email: FromPath[str]) -> None:
@@ -190,7 +185,7 @@ def _members(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/members/{email:str}/link", status_code=200, summary="A new link to set a password; it ends the one before", access=ADMINS)
     async def new_link(request: Asked, email: FromPath[str]) -> Link:
-        return Link(link=link_path(await members.new_link(parts.engine, email, actor(request))))
+        return Link(link=members.link_path(await members.new_link(parts.engine, email, actor(request))))
 
     return [list_members, add_member, end_member, new_link]
 

@@ -32,6 +32,7 @@ app.command("gateway.cli.check:check", help="Configuration, database, backends a
 app.command("gateway.cli.migrate:migrate", help="Bring the database to this program's schema.")
 app.command("gateway.cli.teams:app", name="teams", help="Teams: what a key belongs to and spend is accounted to.")
 app.command("gateway.cli.keys:app", name="keys", help="API keys of teams.")
+app.command("gateway.cli.members:app", name="members", help="People who sign in to the console.")
 app.command("gateway.cli.budgets:app", name="budgets", help="Hard limits on spend, per key, team or organisation.")
 app.command("gateway.cli.limits:app", name="limits", help="Rate limits, per key, team or organisation.")
 app.command("gateway.cli.prices:app", name="prices", help="What models cost: the price book, and which backends have no price.")

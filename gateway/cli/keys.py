@@ -23,6 +23,8 @@ class Use:
     "Routes or upstream models, separated by commas. Without it: everything."
     labels: str = ""
     "What the backend of each of its requests must carry, beside its team's labels: residency=eu,retention=none."
+    role: str = ""
+    "finance or team_admin: it may use /admin/… as that, and call no model."
 
 
 ANY = Use()
@@ -58,7 +60,7 @@ def add(
     new = people.NewKey(
         team=team,
         name=name,
-        scopes=("inference", "admin") if admin else ("inference",),
+        scopes=("inference", "admin") if admin else (use.role or "inference",),
         models=tuple(word.strip() for word in use.models.split(",")) if use.models else None,
         expires=expires or None,
     )
@@ -88,6 +90,44 @@ def revoke(key: str) -> None:
     print(f"key {ended.public} of team {ended.team} was revoked at {instant(ended.revoked_at_us)}")
 
 
+@app.command
+def rotate(key: str, *, overlap: str = people.OVERLAP, quiet: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """Give a key a new secret and print it, once. It stays the same key, with its budgets, limits and past.
+
+    Parameters
+    ----------
+    key
+        Its 12 public characters, as `tollway keys list` shows them, or the whole key.
+    overlap
+        Until when the secret before works too: 24h, 7d, 2027-01-31; none = no longer.
+    quiet
+        Print the key alone.
+    """
+
+    async def work(engine: AsyncEngine, chosen: Settings) -> tuple[str, people.Key]:
+        return await people.rotate_key(engine, auth.load_secrets(chosen)[0], key, None if overlap == "none" else overlap)
+
+    text, rotated = run(work)
+    print(text)
+    if not quiet:
+        former = ", ".join(f"{one.public} works until {instant(one.until_us)}" for one in rotated.former)
+        print(f"Shown this once. {former or 'The secret before works no longer'}.")
+
+
+@app.command
+def block(key: str) -> None:
+    """Refuse a key's requests until it is unblocked; every worker does within about two seconds."""
+    blocked = run(lambda engine, _: people.block_key(engine, key))
+    print(f"key {blocked.public} of team {blocked.team} is blocked")
+
+
+@app.command
+def unblock(key: str) -> None:
+    """Let a blocked key work again."""
+    freed = run(lambda engine, _: people.unblock_key(engine, key))
+    print(f"key {freed.public} of team {freed.team} is no longer blocked")
+
+
 @app.command(name="list")
 def list_(*, team: str = "") -> None:
     """All keys, without their secrets.
@@ -98,7 +138,7 @@ def list_(*, team: str = "") -> None:
         Only this team's.
     """
     found = run(lambda engine, _: people.list_keys(engine, team or None))
-    head = ("key", "team", "name", "scopes", "models", "labels", "created", "expires", "revoked")
+    head = ("key", "team", "name", "scopes", "models", "labels", "created", "expires", "blocked", "revoked")
     rows = [
         (
             key.public,
@@ -109,6 +149,7 @@ def list_(*, team: str = "") -> None:
             text_of(key.labels.items()) or "-",
             instant(key.created_at_us),
             instant(key.expires_at_us, "never"),
+            instant(key.blocked_at_us),
             instant(key.revoked_at_us),
         )
         for key in found

@@ -180,6 +180,11 @@ async def put_password(connection: AsyncConnection, member_id: int, password_has
     await connection.execute(delete(sessions).where(sessions.c.member_id == member_id))
 
 
+def link_path(link: str) -> str:
+    """Where a link's token sets a password."""
+    return f"/console/welcome?link={link}"
+
+
 def link_digest(link: str) -> bytes:
     """What the table holds of a link's token."""
     return hashlib.sha256(b"link\0" + link.encode()).digest()

@@ -50,3 +50,18 @@ def test_quiet_prints_the_key_alone_and_it_is_digested_under_the_folders_secret(
 def test_a_key_needs_a_team_that_is_there(tollway: Tollway) -> None:
     refused = tollway("keys", "add", "--team", "nobody")
     assert (refused.status, refused.out) == (1, "") and "tollway teams add nobody" in refused.err
+
+
+def test_a_key_is_rotated_and_blocked(tollway: Tollway) -> None:
+    tollway("teams", "add", "search")
+    first = tollway("keys", "add", "--team", "search", "--quiet", "--role", "finance").out.strip()
+    rotated = tollway("keys", "rotate", first[3:15], "--overlap", "2d")
+    assert re.fullmatch(KEY, rotated.lines[0]) and rotated.lines[0] != first
+    assert re.fullmatch(rf"Shown this once. {first[3:15]} works until \S+Z.", rotated.lines[1])
+    alone = tollway("keys", "rotate", first[3:15], "--overlap", "none", "--quiet").out.strip()
+    assert re.fullmatch(KEY, alone)
+    assert tollway("keys", "block", alone).out == f"key {alone[3:15]} of team search is blocked\n"
+    row = tollway("keys", "list").lines[1].split()
+    assert (row[0], row[3]) == (alone[3:15], "finance") and re.fullmatch(r"\d{4}-\S+Z", row[-2])
+    assert tollway("keys", "unblock", alone[3:15]).out == f"key {alone[3:15]} of team search is no longer blocked\n"
+    assert tollway("keys", "list").lines[1].split()[-2] == "-"
