@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import os.path
+import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ from gateway.settings_text import explain, refuse_unknown
 
 MADE_MAX = 500  # of each kind
 NOTE_MAX = 200
+_ROUTE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*(/[A-Za-z0-9][A-Za-z0-9._:@+-]*)*")  # what stands in a path as it is
 OWN_NAMES = "env:TOLLWAY_*"  # settings of the gateway itself, with the database's password among them
 
 Entry = TypeVar("Entry", BackendSettings, RouteSettings)
@@ -60,6 +62,9 @@ async def put_backend(engine: AsyncEngine, actor: Actor, file: Settings, name: s
 
 async def put_route(engine: AsyncEngine, actor: Actor, file: Settings, name: str, raw: Mapping[str, Any]) -> Changed:
     """Make or change a route over backends of the file and of the API. raw: as a [[routes]] table, without its name."""
+    if _ROUTE.fullmatch(name) is None:
+        told = "use letters, digits, dots, dashes, underscores, colons and slashes between them."
+        raise InvalidRequest(f"routes.{name[:80]}.name: {told}", param="name")
     one = _read(RouteSettings, "routes", name, raw)
     if one.quality is not None and one.quality.model:
         raise InvalidRequest(f"routes.{name}.quality.model: a model of one's own is named in {FILE} alone.", param="quality.model")

@@ -15,7 +15,7 @@ from gateway.errors import NotFound
 from gateway.labels import HEADER, checked, required
 from gateway.routing import choose, decision
 from gateway.routing.features import PRIORITIES, Features
-from gateway.routing.router import Router
+from gateway.routing.router import Choice, Router
 from gateway.settings import Milliseconds
 from providers import tokens
 from providers.dialects import DIALECTS
@@ -47,12 +47,17 @@ class Told(Struct, frozen=True, kw_only=True):
     decision: dict[str, Any]
 
 
-def tell(asked: Asked, catalog: Catalog, router: Router, now: float) -> Told:
+def choose_now(asked: Asked, catalog: Catalog, router: Router, now: float) -> Choice:
     """The choice that `router` would make now. Changes nothing. NotFound for an unknown route, InvalidRequest for labels that are none."""
     route = catalog.routes.get(asked.route)
     if route is None:
         raise NotFound(f"there is no route '{asked.route}'; there are: {', '.join(sorted(catalog.routes))}", param="route")
-    choice = router.plan(_features(asked, route, router), route, catalog, now, DRAW)
+    return router.plan(_features(asked, route, router), route, catalog, now, DRAW)
+
+
+def tell(asked: Asked, catalog: Catalog, router: Router, now: float) -> Told:
+    """The same for programs and people."""
+    choice = choose_now(asked, catalog, router, now)
     made = choice.decision
     return Told(
         plan=tuple(backend.name for backend in choice.plan),

@@ -142,23 +142,23 @@ def _routes(parts: Operated) -> list[BaseRouteHandler]:
         _no_parameters(request)
         return RouteList(data=routes.rows(parts))
 
-    @get("/routes/{name:str}", summary="One route", access=access.WATCH)
+    @get("/routes/{name:path}", summary="One route", access=access.WATCH)
     async def one_route(request: Req, name: FromPath[str]) -> routes.RouteRow:
         _no_parameters(request)
-        found = next((one for one in routes.rows(parts) if one.name == name), None)
+        found = next((one for one in routes.rows(parts) if one.name == name.removeprefix("/")), None)
         if found is None:
             raise NotFound(f"There is no route '{name[:80]}': GET /admin/routes shows them.")
         return found
 
-    @put("/routes/{name:str}", summary="Make or change a route: a [[routes]] table as JSON, without its name", access=access.ADMINS)
+    @put("/routes/{name:path}", summary="Make or change a route: a [[routes]] table as JSON, without its name", access=access.ADMINS)
     async def put_route(request: Req, name: FromPath[str], data: Annotated[dict[str, Any], Body()]) -> operations.Changed:
-        made = await operations.put_route(parts.engine, access.actor(request), parts.file, name, data)
+        made = await operations.put_route(parts.engine, access.actor(request), parts.file, name.removeprefix("/"), data)
         await parts.snapshot.load()
         return made
 
-    @delete("/routes/{name:str}", summary="Delete a route that was made over the API", access=access.ADMINS)
+    @delete("/routes/{name:path}", summary="Delete a route that was made over the API", access=access.ADMINS)
     async def delete_route(request: Req, name: FromPath[str]) -> None:
-        await operations.delete_route(parts.engine, access.actor(request), parts.file, name)
+        await operations.delete_route(parts.engine, access.actor(request), parts.file, name.removeprefix("/"))
         await parts.snapshot.load()
 
     @post(

@@ -20,10 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access
 from gateway.auth import Keyring
-from gateway.console import assets, cookies, login, overview, shell
+from gateway.console import assets, backends, cookies, login, overview, routes, settings, shell
 from gateway.errors import Forbidden, GatewayError, Internal, NotFound, NotReady
 from gateway.sessions import Sessions
-from gateway.settings import Settings
+from gateway.settings import ConsoleSettings, Settings
 from gateway.telemetry import Telemetry
 
 BODY_MAX_BYTES = 256 * 1024  # of one form
@@ -41,12 +41,13 @@ class Watched(Protocol):
 
 def handlers(parts: Any) -> list[ControllerRouterHandler]:
     """The routers over one worker's parts; none where the console is switched off."""
-    settings: Settings = parts.settings
-    if not settings.console.enabled:
+    chosen: ConsoleSettings = parts.settings.console
+    if not chosen.enabled:
         return []
-    sessions = Sessions(parts.engine, parts.keyring, settings.console.session_hours)
-    doorman = login.Doorman(sessions, settings.console.secure_cookies)
-    return routers(parts, doorman, [*login.handlers(doorman), *overview.handlers(parts)])
+    sessions = Sessions(parts.engine, parts.keyring, chosen.session_hours)
+    doorman = login.Doorman(sessions, chosen.secure_cookies)
+    pages = (overview, backends, routes, settings)
+    return routers(parts, doorman, [*login.handlers(doorman), *(handler for page in pages for handler in page.handlers(parts))])
 
 
 def routers(parts: Watched, doorman: login.Doorman, pages: list[BaseRouteHandler]) -> list[ControllerRouterHandler]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.access import EVERYONE
+from gateway.access import EVERYONE, MONEY, WATCH
 
 
 class Entry(Struct, frozen=True):
@@ -18,9 +18,16 @@ class Entry(Struct, frozen=True):
 
 
 GROUPS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
-    ("Watch", (Entry("overview", "Overview", "gauge", EVERYONE, "o"),)),
+    (
+        "Watch",
+        (
+            Entry("overview", "Overview", "gauge", EVERYONE, "o"),
+            Entry("backends", "Backends", "server", WATCH, "b"),
+            Entry("routes", "Routes", "route", WATCH),
+        ),
+    ),
     ("Money", ()),
-    ("Do", ()),
+    ("Do", (Entry("settings", "Settings", "settings", MONEY),)),
 )
 PHONE = ("overview", "requests", "backends", "reports")  # in the tab bar; the rest is behind More
 

@@ -40,7 +40,8 @@ def now_us() -> int:
 async def page(request: Asked, actor: Actor | None, template: str, *, title: str, **values: Any) -> Response[str]:
     """A whole page. values: what the template needs; `query` (a Query or None) sets the zone and the range control, `status` the status.
 
-    attention: path of a page -> how many things there need a hand, for the side bar.
+    attention: path of a page -> how many things there need a hand, for the side bar. tick: milliseconds between looks of live parts, when
+    the usual ten seconds are too long.
     """
     return await asyncio.to_thread(page_at_once, request, actor, template, title=title, **values)
 
@@ -95,6 +96,7 @@ def _shared(request: Asked, actor: Actor | None, asked: Query | None) -> dict[st
         "nav": [] if actor is None else _nav(actor),
         "phone": [] if actor is None else [entry for entry in nav.ENTRIES if entry.path in nav.PHONE and actor.role in entry.open_to],
         "attention": {},
+        "tick": 0,
         "theme": cookies.theme_of(request),
         "csrf": cookies.csrf_of(request),
         "tz": tz,

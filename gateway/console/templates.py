@@ -12,6 +12,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from gateway.console import assets, figures
+from gateway.money.pricing import nanousd
 from gateway.money.windows import zone
 
 RANGES_SHOWN = ("1h", "24h", "7d", "30d", "month")
@@ -44,6 +45,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"money": money, "tokens": tokens, "when": when, "day": day, "ago": ago, "offset": offset, "local_input": local_input}
+    made.filters |= {"clock": clock, "of_usd": of_usd}
     made.filters |= {"usd": figures.money, "exact": figures.exact, "duration_ms": figures.duration, "share": figures.share}
     made.filters |= {"count": figures.count, "percent": figures.percent, "spark": figures.spark, "rate": figures.rate, "initials": initials}
     made.globals |= {"static": assets.url, "per_million": figures.per_million, "change": figures.change, "ratio": figures.ratio}
@@ -83,6 +85,16 @@ def ago(context: Context, at_us: int | None) -> Markup:
         return Markup("never")
     told = figures.ago(at_us, context["now_us"])
     return Markup('<time datetime="{}">{}</time>').format(figures.rfc3339(at_us, zone(context["tz"])), told)
+
+
+@pass_context
+def clock(context: Context, at_us: int) -> str:
+    return figures.clock(at_us, zone(context["tz"]))
+
+
+def of_usd(text: str) -> int:
+    """Nano-USD of the text that a view tells."""
+    return nanousd(text, "usd")
 
 
 @pass_context

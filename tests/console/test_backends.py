@@ -1,0 +1,102 @@
+"""The pages of backends: what each role sees, orders by plain forms, live parts that stand by themselves."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from gateway.backend_watch import Event, Minute
+from tests.console.checks import seen, sound
+from tests.console.conftest import Site
+from tests.console.test_console import paths
+
+
+async def csrf(browser: Any, path: str = "/console/backends") -> str:
+    return str((await browser.get(path)).text.split('name="csrf" value="')[1].split('"')[0])
+
+
+async def post(browser: Any, path: str, **fields: str) -> Any:
+    return await browser.post(path, data={"csrf": await csrf(browser), **fields})
+
+
+async def test_an_admin_sees_everything_and_a_team_state_and_latency(site: Site) -> None:
+    browser = await site.signed_in()
+    page = await browser.get("/console/backends")
+    sound(page, paths(site))
+    for word in ("near", "far", "Healthy", "In flight", "USD/M tok", "Availability", "Drain"):
+        assert word in page.text, word
+    one = await browser.get("/console/backends/near")
+    sound(one, paths(site))
+    assert "When it was not up" in one.text and "Worker" in one.text and "assistant" in one.text
+    team = await site.signed_in("team_admin")
+    for path in ("/console/backends", "/console/backends/near", "/console/backends/-/live"):
+        told = await team.get(path)
+        sound(told, paths(site)) if "/-/" not in path else None
+        assert told.status_code == 200 and "Healthy" in told.text
+        for word in ("In flight", "USD/M", "Drain", "Availability", "Workers"):
+            assert word not in told.text, (path, word)
+    assert (await team.post("/console/backends/near/drain", data={"csrf": await csrf(team, "/console/overview")})).status_code == 403
+    assert (await browser.get("/console/backends/nobody")).status_code == 404
+
+
+async def test_a_backend_is_drained_and_back_by_plain_forms(site: Site) -> None:
+    browser = await site.signed_in()
+    answer = await post(browser, "/console/backends/near/drain", note="new <b>kernel</b>")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/backends")
+    page = await browser.get("/console/backends")
+    assert "Drained" in page.text and "new &lt;b&gt;kernel&lt;/b&gt;" in page.text and "Undrain" in page.text
+    assert "It is the last one of assistant" in page.text, "the dialog of the other one says what would happen"
+    refused = await post(browser, "/console/backends/far/drain")
+    sound(refused, paths(site))
+    assert refused.status_code == 409 and "the route assistant would have no backend" in refused.text
+    assert (await post(browser, "/console/backends/far/drain", empty_routes="yes")).status_code == 303
+    assert site.parts.standing.made.drained == {"near", "far"}
+    for name in ("near", "far"):
+        assert (await post(browser, f"/console/backends/{name}/undrain")).status_code == 303
+    assert site.parts.standing.made.drained == frozenset()
+    probed = await post(browser, "/console/backends/near/probe")
+    assert probed.status_code == 200 and "near answers." in probed.text
+    assert (await post(browser, "/console/backends/near/explode")).status_code == 404
+
+
+async def test_what_was_seen_is_drawn(site: Site) -> None:
+    parts, now = site.parts, time.time()
+    parts.watch.look(parts.router.snapshot(time.monotonic()), now)
+    mine = parts.watch.backends["near"]
+    minute = Minute(
+        int(now) // 60, 40, 4, 900, 4000, 2_000_000, 0, 30, 27, {"upstream_timeout": 4}, {180: 30}, {190: 30}, {"up": 30.0, "ejected": 10.0}
+    )
+    mine.minutes.clear()
+    mine.minutes.append(minute)
+    mine.events.append(Event("ejected", now - 40, None, "upstream_timeout"))
+    parts.router.states(parts.catalog)["near"].health.ejections = 1
+    parts.router.states(parts.catalog)["near"].health.ejected_until = time.monotonic() + 100
+    browser = await site.signed_in()
+    page = await browser.get("/console/backends")
+    sound(page, paths(site))
+    assert "Ejected 40 s, probe in 1 min 40 s" in page.text or "Ejected 4" in page.text
+    assert 'class="db dbw"' in page.text and 'class="ov"' in page.text, "seen is far over what was predicted"
+    assert 'class="dn"' in page.text and "90" in page.text and "Probe now" in page.text and "$0.500" in page.text
+    assert 'class="cnt bad">1<' in page.text, "the side bar says that it needs a hand"
+    one = await browser.get("/console/backends/near?span=15")
+    assert "upstream timeout" in one.text and "still" in one.text
+    assert (await browser.get("/console/backends?span=7")).status_code == 400
+
+
+@pytest.mark.parametrize("part", ["live", "engines"])
+async def test_live_parts_stand_alone(site: Site, part: str) -> None:
+    browser = await site.signed_in()
+    answer = await browser.get(f"/console/backends/-/{part}")
+    assert answer.status_code == 200 and "<html" not in answer.text and seen(answer.text).wrong == []
+    assert (await browser.get("/console/backends/-/nothing")).status_code == 404
+
+
+async def test_a_page_of_no_backends_says_what_to_do(site: Site) -> None:
+    from gateway.settings import Settings
+
+    await site.application.reload(Settings(storage=site.parts.file.storage))
+    page = await (await site.signed_in()).get("/console/backends")
+    sound(page, paths(site))
+    assert "No backend yet" in page.text
