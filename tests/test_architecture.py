@@ -40,8 +40,6 @@ WITHOUT_TEST = {
     "gateway/limiter.py": ("e2e/test_limits.py", "joins a request to the counts; what it says is what a client reads"),
     "gateway/parts.py": ("e2e/test_serve.py", "references, and the readiness that a server tells"),
     "gateway/pipeline.py": ("e2e/test_chat.py", "the order of the steps, from request to ledger row"),
-    "gateway/views/backends.py": ("api/test_operations.py", "over a whole worker and the word of another"),
-    "gateway/views/routes.py": ("api/test_operations.py", "a row per route of a whole worker"),
     "gateway/settings_text.py": ("test_settings.py", "half of settings.load, which is what is used and tested"),
     "gateway/views/explorer_counts.py": ("views/test_explorer.py", "a part of a listing, which is compared with a reference whole"),
     "gateway/views/explorer_filter.py": ("views/test_explorer.py", "a part of a listing, which is compared with a reference whole"),
