@@ -105,7 +105,7 @@ class CacheSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Routing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    margin: Annotated[float, Meta(gt=0, le=1)] = 0.93
+    margin: Annotated[float, Meta(gt=0, le=1)] = 0.91
     explore_share: Share = 0.03
     hedge_share: Share = 0.05
     window_s: Seconds = 120.0

@@ -33,7 +33,7 @@ class Knobs(Struct, frozen=True, gc=False):
     """What the operator sets. margin: a prediction counts as in time within this share of an objective."""
 
     catalog: str = ""
-    margin: float = 0.93
+    margin: float = 0.91
     explore_share: float = 0.03
 
 
@@ -51,8 +51,10 @@ def rates_of(price: Price, input_tokens: int, kept: bool = False) -> Rates:
 def expected_cost(rates: Rates, input_tokens: int, cache_read_tokens: int, output_tokens: int, odds_ppm: int = 0) -> int:
     """Expected nano-USD of one request: its price, rounded once, and by the odds of a failure as much again for what that wastes."""
     rate_in, rate_out, rate_cached, per_request = rates
-    tokens = (input_tokens - cache_read_tokens) * rate_in + cache_read_tokens * rate_cached + output_tokens * rate_out
-    once = (tokens + 500_000) // 1_000_000 + per_request
+    price = input_tokens * rate_in + output_tokens * rate_out
+    if cache_read_tokens:
+        price -= cache_read_tokens * (rate_in - rate_cached)
+    once = (price + 500_000) // 1_000_000 + per_request
     return once + once * odds_ppm // 1_000_000 if odds_ppm else once
 
 
