@@ -128,13 +128,19 @@ def headline(d: Decision) -> str:
     timely = sum(overrun(d, c)[0] <= d.margin for c in eligible)
     objective = _objective(d)
     if not objective:
-        return f"{name} was the cheapest of {timely} candidates; no objective was set."
+        return f"{name} was the cheapest of {timely} candidates; no objective was set{_spared(d, first)}."
     what = f"cheapest of {timely}" if timely > 1 else f"only one of {len(d.candidates)}"
-    return f"{name} was the {what} candidates predicted inside {d.margin:g} of {objective}."
+    return f"{name} was the {what} candidates predicted inside {d.margin:g} of {objective}{_spared(d, first)}."
 
 
 def _cheaper(c: Candidate, other: Candidate) -> bool:
     return c.cost is not None and (other.cost is None or c.cost < other.cost)
+
+
+def _spared(d: Decision, first: Candidate) -> str:
+    """Engines of one's own that would have been in time for less."""
+    passed = [c.backend for c in d.candidates if c.scarcity and not c.reason and _cheaper(c, first) and overrun(d, c)[0] <= d.margin]
+    return f"; {listed(passed)} costs less, but the room there is kept for those who would pay more elsewhere" if passed else ""
 
 
 def _objective(d: Decision) -> str:
@@ -188,7 +194,7 @@ def _beside(first: Candidate, c: Candidate, explored: bool) -> str:
     if c.cost == first.cost:
         return "Costs the same"
     if c.cost is not None and c.cost < first.cost:
-        return "Costs less, passed over to explore" if explored else "Costs less"
+        return "Costs less, passed over to explore" if explored else "Costs less, its room is scarce" if c.scarcity else "Costs less"
     if first.cost == 0:
         return "Costs more, the first is free"
     return f"Costs {times((c.cost or 0) / first.cost)} as much"

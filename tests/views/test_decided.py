@@ -20,6 +20,7 @@ def made(*candidates: Candidate, ttft: float | None = 1000.0, **given: Any) -> D
 
 
 FAST, SLOW = Candidate("fast", cost=500, ttft95_us=100_000), Candidate("slow", cost=100, ttft95_us=950_000, kin=1)
+SCARCE = Candidate("engine", own=True, cost=1, scarcity=10**9)
 WEAK = Quality("m", 42_000, 500_000, 0, 0, 1_000_000, ("smol",))
 
 
@@ -31,6 +32,11 @@ WEAK = Quality("m", 42_000, 500_000, 0, 0, 1_000_000, ("smol",))
         (
             made(FAST, SLOW, ttft=None, tpot_ms=20.0, deadline_ms=8000.0),
             "slow was the cheapest of 2 candidates predicted inside 0.8 of the 20 ms per token and the 8.00 s deadline.",
+        ),
+        (
+            made(FAST, SCARCE),
+            "fast was the cheapest of 2 candidates predicted inside 0.8 of the 1.00 s objective; engine costs less, but the room there is "
+            "kept for those who would pay more elsewhere.",
         ),
         (made(FAST), "fast is the only backend."),
         (made(FAST, Candidate("x", "ejected")), "fast was the only one left of 2 candidates."),
@@ -61,6 +67,7 @@ def test_the_sentence(decision: Decision, headline: str) -> None:
         (Candidate("x", cost=14_000), {}, "Costs 28 × as much"),
         (Candidate("x", cost=500, e2e95_us=10**8, kin=2), {}, "Costs the same"),
         (Candidate("x"), {}, "No known price"),
+        (SCARCE, {}, "Costs less, its room is scarce"),
         (Candidate("x", cost=1, ttft95_us=1_710_000), {}, "Too slow: 1.71 s, limit is 800 ms"),
         (Candidate("x", cost=1, tpot95_us=40_000), {"tpot_ms": 20.0}, "Too slow per token: 40 ms, limit is 16 ms"),
         (Candidate("x", cost=1, e2e95_us=9_200_000), {"deadline_ms": 10_000.0}, "Deadline: 9.20 s, limit is 8.00 s"),

@@ -118,7 +118,7 @@ async def test_its_decision_is_computed_again(database: Database) -> None:
     told = decision_document(await find(database.engine, BOSS, one.id, CATALOG))
     assert told["agrees"] and told["differences"] == [] and told["explanation"].endswith("recomputed: agrees")
     assert [row["backend"] for row in told["candidates"]] and told["headline"].startswith(told["candidates"][0]["backend"])
-    assert told["record"]["candidates"][0]["backend"] == "qwen" and told["limit_us"] == 1_395_000
+    assert told["record"]["candidates"][0]["backend"] == "qwen" and told["limit_us"] == 1_365_000
     wrong = decided()
     wrong.candidates[0].cost = 1
     from sqlalchemy import update
