@@ -73,13 +73,7 @@ class Endpoint:
         try:
             headers = read_headers(list(cast(HTTPScope, scope)["headers"]))
             principal, body = await self._received(cast(HTTPScope, scope), headers, receive)
-            request = self.dialect.decode_request(body)
-            if self.dialect.headers:
-                request.headers = carried(headers, self.dialect.headers)
-            x = self.pipeline.admit(principal, request, headers)
-        except DecodeError as error:
-            self.telemetry.refusal(error.code)
-            await reply.refuse(errors.InvalidRequest(error.message, code=error.code, param=error.param))
+            x = self._admitted(principal, body, headers)
         except GatewayError as error:
             self.telemetry.refusal(error.code or error.type)
             await reply.refuse(error)
@@ -87,6 +81,30 @@ class Endpoint:
             return
         else:
             await self._serve(x, headers, receive, reply)
+
+    async def ask(self, principal: Principal, body: bytes, headers: Headers, receive: Receive, send: Send) -> None:
+        """The same for somebody who is known already, and whose body is there: the console's playground. Budgets, limits, ledger and all
+        else are those of the key. headers: of the request that it stands for, by lower-case name."""
+        reply = Reply(send, self.dialect)
+        try:
+            self._room()
+            _may_infer(principal)
+            x = self._admitted(principal, body, headers)
+        except GatewayError as error:
+            self.telemetry.refusal(error.code or error.type)
+            await reply.refuse(error)
+        else:
+            await self._serve(x, headers, receive, reply)
+
+    def _admitted(self, principal: Principal, body: bytes, headers: Headers) -> Exchange:
+        """Decode and admit. Raises GatewayError."""
+        try:
+            request = self.dialect.decode_request(body)
+            if self.dialect.headers:
+                request.headers = carried(headers, self.dialect.headers)
+            return self.pipeline.admit(principal, request, headers)
+        except DecodeError as error:
+            raise errors.InvalidRequest(error.message, code=error.code, param=error.param) from None
 
     async def _received(self, scope: HTTPScope, headers: Headers, receive: Receive) -> tuple[Principal, bytes]:
         """Who asks, and the whole body. Raises GatewayError or ClientLeft."""
@@ -97,10 +115,7 @@ class Endpoint:
     def _check(self, scope: HTTPScope, headers: Headers) -> None:
         if scope["method"] != "POST":
             raise errors.MethodNotAllowed(f"{scope['path']} takes POST only.", headers=(("allow", "POST"),))
-        if self.limits.draining or len(self.pipeline.in_flight) >= self.limits.max_in_flight:
-            raise errors.NotReady(
-                "This gateway is draining or full; try again.", code="draining" if self.limits.draining else "overloaded", retry_after_s=1
-            )
+        self._room()
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding not in (b"identity", b""):
             raise errors.UnsupportedMedia("Send the body without content-encoding.", param="content-encoding")
@@ -108,12 +123,18 @@ class Endpoint:
         if length is not None and length.isdigit() and int(length) > self.limits.max_body_bytes:
             raise too_large(self.limits.max_body_bytes)
 
+    def _room(self) -> None:
+        """Whether another request is taken now."""
+        if self.limits.draining or len(self.pipeline.in_flight) >= self.limits.max_in_flight:
+            raise errors.NotReady(
+                "This gateway is draining or full; try again.", code="draining" if self.limits.draining else "overloaded", retry_after_s=1
+            )
+
     async def _authenticate(self, headers: Headers) -> Principal:
         principal = self.keyring.find(headers)
         if principal is None:
             principal = await self.keyring.find_slow(headers)
-        if "inference" not in principal.scopes:
-            raise errors.Forbidden("This key may not call models; its scopes are: " + " ".join(sorted(principal.scopes)) + ".")
+        _may_infer(principal)
         return principal
 
     async def _serve(self, x: Exchange, headers: Headers, receive: Receive, reply: Reply) -> None:
@@ -283,6 +304,11 @@ class Reply:
 
     def _body(self, error: GatewayError) -> bytes:
         return self.dialect.error_body(error.status, error.message, error.type, error.code, error.param)
+
+
+def _may_infer(principal: Principal) -> None:
+    if "inference" not in principal.scopes:
+        raise errors.Forbidden("This key may not call models; its scopes are: " + " ".join(sorted(principal.scopes)) + ".")
 
 
 def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> Headers:

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access
 from gateway.auth import Keyring
-from gateway.console import assets, backends, cookies, login, overview, routes, settings, shell
+from gateway.console import assets, backends, cookies, login, overview, playground, request, requests, routes, settings, shell
 from gateway.errors import Forbidden, GatewayError, Internal, NotFound, NotReady
 from gateway.sessions import Sessions
 from gateway.settings import ConsoleSettings, Settings
@@ -46,7 +46,7 @@ def handlers(parts: Any) -> list[ControllerRouterHandler]:
         return []
     sessions = Sessions(parts.engine, parts.keyring, chosen.session_hours)
     doorman = login.Doorman(sessions, chosen.secure_cookies)
-    pages = (overview, backends, routes, settings)
+    pages = (overview, requests, request, backends, routes, playground, settings)
     return routers(parts, doorman, [*login.handlers(doorman), *(handler for page in pages for handler in page.handlers(parts))])
 
 

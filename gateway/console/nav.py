@@ -22,12 +22,19 @@ GROUPS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         "Watch",
         (
             Entry("overview", "Overview", "gauge", EVERYONE, "o"),
+            Entry("requests", "Requests", "list-filter", WATCH, "r"),
             Entry("backends", "Backends", "server", WATCH, "b"),
             Entry("routes", "Routes", "route", WATCH),
         ),
     ),
     ("Money", ()),
-    ("Do", (Entry("settings", "Settings", "settings", MONEY),)),
+    (
+        "Do",
+        (
+            Entry("playground", "Playground", "terminal", WATCH, "p"),
+            Entry("settings", "Settings", "settings", MONEY),
+        ),
+    ),
 )
 PHONE = ("overview", "requests", "backends", "reports")  # in the tab bar; the rest is behind More
 

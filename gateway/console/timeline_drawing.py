@@ -99,9 +99,8 @@ def _attempt(one: Mapping[str, Any], at: int, total: int) -> Lane:
 
 def _lane(n: int, name: str, tag: str, pieces: tuple[tuple[str, int, int], ...], total: int, took: int) -> Lane:
     told = [f"{kind} from {figures.duration(at)} to {figures.duration(at + width)}" for kind, at, width in pieces]
-    return Lane(
-        n=n, name=name, tag=tag, pieces=tuple(_piece(*one, total) for one in pieces), took=figures.duration(took), label=", ".join(told)
-    )
+    words = figures.duration(took) if took else "under 1 ms"
+    return Lane(n=n, name=name, tag=tag, pieces=tuple(_piece(*one, total) for one in pieces), took=words, label=", ".join(told))
 
 
 def _piece(kind: str, at: int, width: int, total: int) -> Piece:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -16,7 +17,6 @@ from gateway.access import Actor
 from gateway.console.query import Query
 from gateway.db.engine import snapshot
 from gateway.db.tables import teams
-from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.money.pricing import usd
 from gateway.views.explorer_counts import Counts, Facet, count
 from gateway.views.explorer_filter import FACETS, ONLY, sight, wanted
@@ -58,6 +58,8 @@ async def listing(engine: AsyncEngine, actor: Actor, query: Query) -> Listing:
         found = await page(connection, asked, order, place)
         counts = await count(connection, asked)
         named = await _teams(connection, counts)
+    if not query.after and not found.after and found.searched_from_us <= asked.from_us:  # the page is all there is
+        counts = replace(counts, matching=len(found.rows), matching_since_us=asked.from_us)
     facets = (
         *(_offered(FACET_NAMES.get(name, name), counts.facets[name], query, named if name == "team_id" else None) for name in FACETS),
         _only(counts.facets["marks"], query),
@@ -135,7 +137,7 @@ def row_document(row: Mapping[str, Any]) -> dict[str, Any]:
         "adjusted_nanousd": row["adjusted"] or 0,
         "saved_nanousd": row["saved"],
         "usage": classes,
-        "failed_over": bool(row["marks"] & FAILED_OVER),
-        "hedged": bool(row["marks"] & HEDGED),
-        "missed_objective": bool(row["marks"] & MISSED),
+        "failed_over": row["failed_over"],
+        "hedged": row["hedged"],
+        "missed_objective": row["missed"],
     }

@@ -19,6 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.db.tables import adjustments, api_keys, attempts, teams, usage
 from gateway.errors import InvalidRequest
+from gateway.money.ledger import CLASSES
+from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.views.explorer_filter import Wanted, marked_rows
 
 PAGE = 50
@@ -37,9 +39,9 @@ BY_TIME = "-time"
 SHOWN = (
     *("id", "started_at_us", "team_id", "key_id", "route", "backend", "vendor", "model", "outcome", "status", "error", "cost", "saved"),
     *("streamed", "surface", "kind", "tag", "estimated", "ttft_ms", "duration_ms", "marks"),
-    *("input_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens", "input_audio_tokens", "input_image_tokens"),
-    *("output_tokens", "reasoning_tokens", "output_audio_tokens", "output_image_tokens"),
+    *CLASSES,
 )
+INPUTS, OUTPUTS = CLASSES[:6], CLASSES[6:]
 _FIRST = UUID(int=0)
 
 
@@ -52,8 +54,9 @@ class Place(Struct, array_like=True, frozen=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """rows: by column of SHOWN, with team, key, key_name, attempts (how many) and adjusted (nano-USD booked later, None = nothing was).
-    after: the cursor of what follows, "" = nothing does. searched_from_us: rows before it were not looked at."""
+    """rows: by column of SHOWN, with team, key, key_name, attempts (how many), adjusted (nano-USD booked later, None = nothing was),
+    cost_now (with it), tokens_in, tokens_out, failed_over, hedged and missed. after: the cursor of what follows, "" = nothing does.
+    searched_from_us: rows before it were not looked at."""
 
     rows: list[dict[str, Any]]
     after: str
@@ -184,6 +187,10 @@ async def name_rows(connection: AsyncConnection, rows: Sequence[dict[str, Any]])
         one["key"], one["key_name"] = ("", "") if key is None else (key.public, key.name)
         one["attempts"] = times.get(one["id"], 0)
         one["adjusted"] = int(later[one["id"]]) if one["id"] in later else None
+        one["cost_now"] = one["adjusted"] if one["cost"] is None else one["cost"] + (one["adjusted"] or 0)
+        one["failed_over"], one["hedged"], one["missed"] = (bool(one["marks"] & bit) for bit in (FAILED_OVER, HEDGED, MISSED))
+        one["tokens_in"] = sum(one[name] for name in INPUTS)
+        one["tokens_out"] = sum(one[name] for name in OUTPUTS)
 
 
 async def _pairs(connection: AsyncConnection, statement: Any) -> list[tuple[Any, Any]]:

@@ -64,6 +64,12 @@ TABLE = {
     "PUT /admin/teams/{name}/labels": ADMINS,
     "POST /console/logout": EVERYONE,
     "GET /console/overview": EVERYONE,
+    "GET /console/playground": WATCH,
+    "POST /console/playground": WATCH,
+    "POST /console/playground/send": WATCH,
+    "GET /console/playground/-/why/{request_id}": WATCH,
+    "GET /console/requests": WATCH,
+    "GET /console/requests/{request_id}": WATCH,
     "GET /console/{rest}": EVERYONE,
 }
 # without a role: a key of any kind, or nobody at all, as each says itself

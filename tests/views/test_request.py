@@ -49,9 +49,8 @@ def decided() -> Decision:
 
 def failed_over() -> UsageRecord:
     request_id = uuid4()
-    first = msgspec.structs.replace(
-        attempt(request_id, 1, "qwen", "failed", 0), price_id=OWN.id, worst=1000, status=503, error="overloaded", usage=Usage(), began_ms=1
-    )
+    refused = {"status": 503, "error": "overloaded", "usage": Usage(), "began_ms": 1, "ttft_ms": None}
+    first = msgspec.structs.replace(attempt(request_id, 1, "qwen", "failed", 0), price_id=OWN.id, worst=1000, **refused)
     second = msgspec.structs.replace(
         attempt(request_id, 2, "mini", "completed", cost(PRICE, USAGE)), price_id=PRICE.id, usage=USAGE, worst=1_045_050, status=200
     )

@@ -1,0 +1,140 @@
+"""The page of one request: the sentence, the decision drawn, the timeline, and money that adds up to the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import insert
+
+from gateway.catalog import Price
+from gateway.console.request import charges, happened, moment, short, what_then
+from gateway.db.tables import decisions, price_book
+from gateway.money.marks import HEDGED, MISSED
+from gateway.money.records import UsageRecord
+from gateway.routing.decision import Hedge, encode
+from gateway.views.decided import tell
+from gateway.views.request import Found
+from tests.console.checks import sound
+from tests.console.conftest import Site
+from tests.console.test_console import paths
+from tests.fixtures.ledger import record, write
+from tests.views.test_request import NOW, PRICE, decided, failed_over
+
+
+async def stored(site: Site, one: UsageRecord, **given: Any) -> None:
+    made = decided()
+    for name, value in given.items():
+        setattr(made, name, value)
+    async with site.parts.engine.begin() as connection:
+        values = {"request_id": one.id, "made_at_us": NOW, "team_id": 1, "record": encode(made)}
+        await connection.execute(insert(decisions).values(**values))
+        price = {"id": PRICE.id, "vendor": "openai", "model": "m", "source": "api", "from_us": 1, "created_at_us": 1}
+        await connection.execute(insert(price_book).values(**price, record=msgspec.json.encode(PRICE).decode()))
+    await write(site.parts.engine, [one])
+
+
+async def test_it_says_the_answer_first_and_then_the_proof(site: Site) -> None:
+    browser = await site.signed_in()
+    one = failed_over()
+    await stored(site, one)
+    answer = await browser.get(f"/console/requests/{one.id}")
+    assert answer.status_code == 200
+    sound(answer, paths(site))
+    for text in (
+        tell(decided()).headline,
+        "qwen answered 503 overloaded after 30 ms. So the next in the plan, mini, answered.",
+        "Recomputed from the record, same choice",
+        f"tollway explain {one.id}",
+        "Nothing sent yet: failed over to mini.",
+        "Prompt-cache read",
+        "$0.000142650",
+        "$0.000144000",
+        "$0.000324600",
+        "$0.000611250",
+        "objective 1.50 s",
+    ):
+        assert text in answer.text, text
+    drawn = answer.text[answer.text.index('<table class="t dec') : answer.text.index("</table>")]
+    assert [drawn.count(f"<bdi>{c.backend}</bdi>") for c in decided().candidates] == [1, 1]
+
+
+async def test_a_choice_that_computes_otherwise_is_told_in_red(site: Site) -> None:
+    browser = await site.signed_in()
+    one = failed_over()
+    await stored(site, one, order=(1, 0) if decided().order == (0, 1) else (0, 1))
+    assert "Recomputed from the record, differs: choice" in (await browser.get(f"/console/requests/{one.id}")).text
+
+
+async def test_without_a_decision_it_says_why(site: Site) -> None:
+    browser = await site.signed_in()
+    cached, refused, plain = record(NOW, [], outcome="cached"), record(NOW, [], outcome="refused"), record(NOW, [("a", "completed", 5)])
+    await write(site.parts.engine, [cached, refused, plain])
+    for one, words in ((cached, "from the response cache"), (refused, "refused before a backend"), (plain, "No decision is stored")):
+        assert words in (await browser.get(f"/console/requests/{one.id}")).text
+
+
+async def test_another_team_s_request_looks_like_a_missing_one(site: Site) -> None:
+    await site.key("growth", "inference")
+    one = record(NOW, [("a", "completed", 5)], team_id=1)
+    await write(site.parts.engine, [one])
+    browser = await site.signed_in("team_admin", team="search")
+    hidden, absent = await browser.get(f"/console/requests/{one.id}"), await browser.get(f"/console/requests/{str(one.id)[:-4]}0000")
+    assert hidden.status_code == absent.status_code == 404
+    assert hidden.text.replace(str(one.id), "X") == absent.text.replace(f"{str(one.id)[:-4]}0000", "X")
+
+
+def attempt(n: int, **given: Any) -> dict[str, Any]:
+    base = {"n": n, "backend": f"b{n}", "outcome": "completed", "status": 200, "error": "", "ttft_ms": 300, "duration_ms": 1000}
+    return base | {"cost": 5, "worst": 9} | given
+
+
+def found(*tried: dict[str, Any], **given: Any) -> Found:
+    from gateway.views.request import Tried
+
+    row = {"outcome": "completed", "marks": 0, "cost": 5} | given
+    each = tuple(Tried(row=one, bill=None, share=False) for one in tried)
+    return Found(id=failed_over().id, row=row, tried=each, corrections=(), charged=(), decision=given.get("decision", decided()))
+
+
+@pytest.mark.parametrize(
+    ("tried", "words"),
+    [
+        ([attempt(1)], ["First good event after 300 ms, then committed."]),
+        (
+            [attempt(1, outcome="failed", ttft_ms=None), attempt(2)],
+            ["Nothing sent yet: failed over to b2.", "First good event after 300 ms, then committed."],
+        ),
+        ([attempt(1, outcome="failed", ttft_ms=None), attempt(2, backend="b1")], ["Nothing sent yet: tried again.", None]),
+        ([attempt(1, outcome="failed", ttft_ms=None)], ["Nobody else was asked."]),
+        ([attempt(1, outcome="failed")], ["The answer had begun: no failover any more."]),
+        ([attempt(1, outcome="cancelled")], ["The client left: the call was cancelled and what was generated is charged."]),
+        ([attempt(1, outcome="cancelled", error="lost_race")], ["Another attempt answered first, so this call was cancelled."]),
+        ([attempt(1, outcome="unknown")], ["Its gateway stopped before the end was written down: booked at its worst case."]),
+    ],
+)
+def test_what_happened_next_in_words(tried: list[dict[str, Any]], words: list[str | None]) -> None:
+    said = [happened(found(*tried).tried, place) for place in range(len(tried))]
+    assert all(wanted is None or one == wanted for one, wanted in zip(said, words, strict=True))
+
+
+def test_a_hedge_and_a_miss_are_told() -> None:
+    made = decided()
+    made.hedge = Hedge(900_000, 900_500, "sent", 1, 100, 2)
+    one = found(attempt(1, outcome="cancelled", error="lost_race"), attempt(2), marks=HEDGED | MISSED, decision=made)
+    assert what_then(one, tell(made)) == (
+        "It was late after 900 ms, so mini was asked beside it. mini answered first. An objective was missed."
+    )
+
+
+def test_charges_add_up_to_the_cost() -> None:
+    shared = found(attempt(1, cost=7))
+    assert [(line.what, line.nanousd) for line in charges(shared)] == [("Attempt 1", 7)]
+    assert charges(found(attempt(1, cost=None))) == []
+    assert Price(id="p", input=1, output=1).per_request == 0
+
+
+def test_an_instant_and_an_id_for_headings() -> None:
+    assert moment(1_795_000_000_412_000, "Europe/Berlin") == ("2026-11-18T12:06:40.412000+01:00", "18 Nov 2026 12:06:40.412, Europe/Berlin")
+    assert (short("01a22d5f-982f-78bc-b124-ea2602778a14"), short("nonsense")) == ("01a22d5f…8a14", "nonsense")
