@@ -13,6 +13,7 @@ from tests.browser.browsing import CHROMIUM, DESKTOP, PHONE, Browsing, chromium,
 from tests.browser.site import admin_key, filled
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+TALLEST = 2600
 DARK = ("overview", "requests/{}")  # shown in both
 
 
@@ -33,11 +34,22 @@ def main() -> int:
         found += pictures(browsing, "login", folder)
         browsing.sign_in(admin_key(gateway))
         for kind, _path in reachable(browsing):
+            if kind == "requests/{}":
+                failed_over(browsing)
             found += pictures(browsing, kind, folder)
         found += browsing.said
     for one in found:
         sys.stderr.write(one + "\n")
     return 1 if found else 0
+
+
+def failed_over(browsing: Browsing) -> None:
+    """The request that shows most: one that went on to a second backend."""
+    browsing.size(*DESKTOP, "light")
+    browsing.visit("/console/requests?only=failed_over&range=1h")
+    found = [link for link in browsing.links() if link.startswith("/console/requests/")]
+    if found:
+        browsing.visit(found[0])
 
 
 def pictures(browsing: Browsing, kind: str, folder: Path) -> list[str]:
@@ -50,8 +62,9 @@ def pictures(browsing: Browsing, kind: str, folder: Path) -> list[str]:
             found += [f"{kind}, {name}, {scheme}: {one}" for one in browsing.violations()]
             if scheme == "light" or kind in DARK:
                 stem = kind.replace("/{}", "-one").replace("/", "-")
-                path = folder / f"{stem}-{name}{'-dark' if scheme == 'dark' else ''}.png"
-                browsing.page.screenshot(path=path, full_page=name == "phone")
+                if name == "phone":  # as tall as the page, so that the bar stays at its foot
+                    browsing.size(size[0], min(TALLEST, max(size[1], browsing.height())), scheme)
+                browsing.page.screenshot(path=folder / f"{stem}-{name}{'-dark' if scheme == 'dark' else ''}.png")
     return found
 
 

@@ -72,6 +72,10 @@ class Browsing:
         """Pixels by which the page is wider than its window."""
         return int(self.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
+    def height(self) -> int:
+        """Of the whole page, in pixels."""
+        return int(self.page.evaluate("() => document.documentElement.scrollHeight"))
+
     def violations(self) -> list[str]:
         """What axe finds serious, with where."""
         found: list[dict[str, Any]] = self._axe.run(self.page).response["violations"]

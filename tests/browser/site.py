@@ -28,12 +28,12 @@ from tests.fixtures.ledger import write
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 DAY_US = 86_400_000_000
 TEAMS = ("growth", "support", "search", "research")
-OUTAGE = '[[sequence]]\ntimes = 4\n[[sequence]]\ntimes = 6\nerror = "unavailable"\n[[sequence]]\n'
+OUTAGE = '[[sequence]]\ntimes = 5\n[[sequence]]\ntimes = 3\nerror = "unavailable"\n[[sequence]]\n'
 BACKENDS = {  # name -> (model, USD per million tokens in and out, first token and pace in seconds, more of its script)
     "vllm-qwen": ("qwen3-32b", "0.12", "0.40", 0.08, 0.002, ""),
     "azure-gpt": ("gpt-4.1-mini", "0.40", "1.60", 0.12, 0.002, ""),
-    "groq-llama": ("llama-3.3-70b", "0.59", "0.79", 0.04, 0.001, OUTAGE),
-    "smol": ("smollm2-135m", "0.02", "0.06", 0.03, 0.001, ""),
+    "groq-llama": ("llama-3.3-70b", "0.59", "0.79", 0.04, 0.001, ""),
+    "smol": ("smollm2-135m", "0.02", "0.06", 0.03, 0.001, OUTAGE),
 }  # fmt: skip
 
 
