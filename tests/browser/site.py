@@ -27,7 +27,8 @@ from tests.fixtures.ledger import write
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 DAY_US = 86_400_000_000
-TEAMS = ("growth", "support", "search", "research")
+BUDGETS = {"growth": "0.9", "support": "0.6", "search": "2", "research": "1.5"}  # USD a month
+TEAMS = tuple(BUDGETS)
 OUTAGE = '[[sequence]]\ntimes = 5\n[[sequence]]\ntimes = 3\nerror = "unavailable"\n[[sequence]]\n'
 BACKENDS = {  # name -> (model, USD per million tokens in and out, first token and pace in seconds, more of its script)
     "vllm-qwen": ("qwen3-32b", "0.12", "0.40", 0.08, 0.002, ""),
@@ -80,11 +81,12 @@ def filled(folder: Path, *, days: int = 3, a_day: int = 40, hostile: bool = True
         for team in TEAMS:
             gateway.key(team)
         gateway.key("broke")
-        for team, usd in (("growth", "900"), ("support", "400"), ("search", "250"), ("research", "120")):
-            gateway.budget(usd, team=team)
         gateway.budget("0.0000001", team="broke")
         asyncio.run(_past(gateway, days, a_day))
         _present(gateway, hostile)
+        for team, usd in BUDGETS.items():  # with what was spent before
+            gateway.budget(usd, team=team)
+            assert ask(gateway, gateway.keys[team], "code", "Name a toll.") == 200
         yield gateway
 
 
