@@ -20,7 +20,21 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access
 from gateway.auth import Keyring
-from gateway.console import assets, backends, cookies, login, overview, playground, request, requests, routes, settings, shell
+from gateway.console import (
+    assets,
+    audit_log,
+    backends,
+    cookies,
+    login,
+    overview,
+    playground,
+    request,
+    requests,
+    routes,
+    settings,
+    shell,
+    teams,
+)
 from gateway.errors import Forbidden, GatewayError, Internal, NotFound, NotReady
 from gateway.sessions import Sessions
 from gateway.settings import ConsoleSettings, Settings
@@ -46,7 +60,7 @@ def handlers(parts: Any) -> list[ControllerRouterHandler]:
         return []
     sessions = Sessions(parts.engine, parts.keyring, chosen.session_hours)
     doorman = login.Doorman(sessions, chosen.secure_cookies)
-    pages = (overview, requests, request, backends, routes, playground, settings)
+    pages = (overview, requests, request, backends, routes, teams, playground, audit_log, settings)
     return routers(parts, doorman, [*login.handlers(doorman), *(handler for page in pages for handler in page.handlers(parts))])
 
 

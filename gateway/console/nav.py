@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.access import EVERYONE, MONEY, WATCH
+from gateway.access import EVERYONE, MONEY, TEAM_EDIT, WATCH
 
 
 class Entry(Struct, frozen=True):
@@ -27,11 +27,12 @@ GROUPS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("routes", "Routes", "route", WATCH),
         ),
     ),
-    ("Money", ()),
+    ("Money", (Entry("teams", "Teams and keys", "users", EVERYONE, "t"),)),
     (
         "Do",
         (
             Entry("playground", "Playground", "terminal", WATCH, "p"),
+            Entry("audit", "Audit log", "scroll-text", TEAM_EDIT),
             Entry("settings", "Settings", "settings", MONEY),
         ),
     ),

@@ -7,6 +7,7 @@ be done is a GatewayError that says what to do.
 """
 
 from gateway.people.budgets import ALERTS, Budget, NewBudget, delete_budget, end_override, list_budgets, override_budget, set_budget
+from gateway.people.common import no_key
 from gateway.people.keys import (
     OVERLAP,
     Key,
@@ -49,6 +50,7 @@ __all__ = [
     "list_keys",
     "list_organisations",
     "list_teams",
+    "no_key",
     "override_budget",
     "revoke_key",
     "rotate_key",

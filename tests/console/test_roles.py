@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from litestar.handlers import HTTPRouteHandler
 
 from gateway.access import ADMINS, EVERYONE, MONEY, TEAM_EDIT, WATCH
@@ -62,14 +64,39 @@ TABLE = {
     "POST /admin/teams": ADMINS,
     "DELETE /admin/teams/{name}": ADMINS,
     "PUT /admin/teams/{name}/labels": ADMINS,
+    "GET /console/audit": TEAM_EDIT,
+    "GET /console/backends": WATCH,
+    "GET /console/backends/-/{part}": WATCH,
+    "GET /console/backends/{name}": WATCH,
+    "POST /console/backends/{name}/{order}": ADMINS,
     "POST /console/logout": EVERYONE,
     "GET /console/overview": EVERYONE,
     "GET /console/playground": WATCH,
     "POST /console/playground": WATCH,
-    "POST /console/playground/send": WATCH,
     "GET /console/playground/-/why/{request_id}": WATCH,
+    "POST /console/playground/send": WATCH,
     "GET /console/requests": WATCH,
     "GET /console/requests/{request_id}": WATCH,
+    "GET /console/routes": WATCH,
+    "POST /console/routes/{name}": ADMINS,
+    "GET /console/routes/{name}": WATCH,
+    "GET /console/settings": MONEY,
+    "POST /console/settings/reload": ADMINS,
+    "POST /console/teams": ADMINS,
+    "GET /console/teams": EVERYONE,
+    "GET /console/teams/{team}": EVERYONE,
+    "POST /console/teams/{team}": TEAM_EDIT,
+    "GET /console/teams/{team}/keys/{public}": EVERYONE,
+    "POST /console/teams/{team}/keys/{public}": TEAM_EDIT,
+    "POST /console/teams/{team}/keys/{public}/block": TEAM_EDIT,
+    "POST /console/teams/{team}/keys/{public}/expire": TEAM_EDIT,
+    "POST /console/teams/{team}/keys/{public}/revoke": TEAM_EDIT,
+    "POST /console/teams/{team}/keys/{public}/rotate": TEAM_EDIT,
+    "POST /console/teams/{team}/keys/{public}/unblock": TEAM_EDIT,
+    "GET /console/teams/{team}/members": TEAM_EDIT,
+    "POST /console/teams/{team}/members": TEAM_EDIT,
+    "POST /console/teams/{team}/members/role": TEAM_EDIT,
+    "POST /console/trial/{name}": WATCH,
     "GET /console/{rest}": EVERYONE,
 }
 # without a role: a key of any kind, or nobody at all, as each says itself
@@ -112,7 +139,7 @@ def routes(site: Site) -> dict[str, HTTPRouteHandler | None]:
 
 
 def address(path: str) -> str:
-    for name in ("budget_id", "limit_id", "request_id", "rest", "public", "email", "team", "name"):
+    for name in re.findall(r"{(\w+)}", path):
         path = path.replace(f"{{{name}}}", VALUES.get(name, "x"))
     return path
 

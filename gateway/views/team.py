@@ -1,0 +1,132 @@
+"""Teams as people look at them: what each spent since an instant, and of one its keys with what they did, budgets, limits and members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway import people, rates
+from gateway.access import MEMBER, Actor
+from gateway.db.engine import reading
+from gateway.db.tables import api_keys, memberships, rollups, team_rollups
+from gateway.people import Budget, Key, Team, Use, members
+from gateway.people.common import no_team
+from gateway.people.members import Member
+from gateway.rates import Limit
+
+HOUR_US = 3_600_000_000
+
+
+class TeamRow(Struct, frozen=True, kw_only=True):
+    """keys: live ones. spent: None = nothing yet."""
+
+    team: Team
+    keys: int
+    members: int
+    spent: Use | None
+
+
+class KeyRow(Struct, frozen=True, kw_only=True):
+    """limit: the key's own rate limit, if it has one. state: active | rotating | expired | blocked | revoked."""
+
+    key: Key
+    use: Use | None
+    limit: Limit | None
+    state: str
+
+
+class TeamView(Struct, frozen=True, kw_only=True):
+    """edits: whether the actor may change keys and members. own: only the actor's own keys are shown."""
+
+    team: Team
+    keys: tuple[KeyRow, ...]
+    budgets: tuple[Budget, ...]
+    limits: tuple[Limit, ...]
+    edits: bool
+    own: bool
+
+
+async def teams(engine: AsyncEngine, scope: frozenset[int] | None, since_us: int) -> list[TeamRow]:
+    """Live teams by name; with a scope those alone. since_us: from when spend counts, a whole quarter of an hour."""
+    found = await people.list_teams(engine, scope)
+    table = team_rollups if since_us % HOUR_US == 0 else rollups  # the hours of a zone such as Kolkata's are cut at the half
+    hours = [team_rollups.c.span_us == HOUR_US] if table is team_rollups else []
+    cells = table.c
+    which: list[ColumnElement[bool]] = [cells.bucket_us >= since_us, *hours]
+    live = [api_keys.c.revoked_at_us.is_(None)]
+    if scope is not None:
+        which.append(cells.team_id.in_(scope))
+        live.append(api_keys.c.team_id.in_(scope))
+    sums = [func.sum(cells[name]).label(name) for name in ("requests", "cost", "unpriced")]
+    spent = select(cells.team_id, func.max(cells.bucket_us).label("last_us"), *sums).where(*which).group_by(cells.team_id)
+    async with reading(engine).connect() as connection:
+        used = {
+            row.team_id: Use(requests=int(row.requests), cost_nanousd=int(row.cost), unpriced=int(row.unpriced), last_us=row.last_us)
+            for row in await connection.execute(spent)
+        }
+        keys = select(api_keys.c.team_id, func.count()).where(*live).group_by(api_keys.c.team_id)
+        counted: Mapping[int, int] = {team_id: number for team_id, number in await connection.execute(keys)}  # noqa: C416 - rows are no pairs
+        people_of = select(memberships.c.team_id, func.count()).group_by(memberships.c.team_id)
+        joined: Mapping[int, int] = {team_id: number for team_id, number in await connection.execute(people_of)}  # noqa: C416
+    return [TeamRow(team=one, keys=counted.get(one.id, 0), members=joined.get(one.id, 0), spent=used.get(one.id)) for one in found]
+
+
+async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_us: int) -> TeamView:
+    """One team. NotFound also for one that the actor may not see. Somebody who is only a member of it sees the own keys alone."""
+    found = await one_team(engine, actor, name)
+    own = actor.teams.get(found.id) == MEMBER
+    keys = await people.list_keys(engine, name, actor.scope, member_id=actor.member_id if own else None)
+    use = await people.key_use(engine, found.id, since_us)
+    inside = frozenset({found.id})
+    limits = await rates.list_limits(engine, inside)
+    of_keys = {one.scope: one for one in limits if one.scope_kind == "key" and one.model is None}
+    shown = frozenset(one.public for one in keys)
+    budgets = [one for one in await people.list_budgets(engine, inside) if one.scope_kind == "team" or one.scope in shown]
+    return TeamView(
+        team=found,
+        keys=tuple(
+            KeyRow(key=key, use=use.get(key.id), limit=of_keys.get(key.public), state=state_of(key, now_us))
+            for key in sorted(keys, key=lambda key: (key.revoked_at_us is not None, -key.id))
+        ),
+        budgets=tuple(budgets),
+        limits=tuple(one for one in limits if one.scope_kind == "team" or one.scope in shown),
+        edits=actor.manages(found.id),
+        own=own,
+    )
+
+
+async def one_team(engine: AsyncEngine, actor: Actor, name: str) -> Team:
+    """A live team that the actor may see."""
+    found = next((one for one in await people.list_teams(engine, actor.scope) if one.name == name), None)
+    if found is None:
+        raise no_team(name)
+    return found
+
+
+async def key(engine: AsyncEngine, actor: Actor, name: str, public: str, times: tuple[int, int]) -> tuple[TeamView, KeyRow]:
+    """(its team, one key of it), by its public part or a former one. times: (since_us, now_us) of `team`."""
+    view = await team(engine, actor, name, *times)
+    for row in view.keys:
+        if public in (row.key.public, *(one.public for one in row.key.former)):
+            return view, row
+    raise people.no_key(public)
+
+
+async def team_members(engine: AsyncEngine, actor: Actor, name: str) -> tuple[Team, list[Member]]:
+    """(the team, its members)"""
+    found = await one_team(engine, actor, name)
+    return found, await members.list_members(engine, frozenset({found.id}))
+
+
+def state_of(key: Key, now_us: int) -> str:
+    """What stands in the way of a key, the lasting thing first."""
+    if key.revoked_at_us is not None:
+        return "revoked"
+    if key.blocked_at_us is not None:
+        return "blocked"
+    if key.expires_at_us is not None and key.expires_at_us <= now_us:
+        return "expired"
+    return "rotating" if key.former else "active"
