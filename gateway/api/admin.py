@@ -16,12 +16,13 @@ from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 
 from gateway import access, prices
-from gateway.api import audit, budgets, operations, people, reports, requests
+from gateway.api import audit, budgets, operations, overview, people, reports, requests
 from gateway.api.endpoint import error_headers
 from gateway.api.parameters import known
 from gateway.auth import Keyring
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.money import break_even
+from gateway.money.accounts import Accounts
 from gateway.money.pricing import usd
 from providers.dialects import DIALECTS
 
@@ -30,6 +31,7 @@ class Admins(operations.Operated, Protocol):
     """What these calls need of a worker's parts."""
 
     keyring: Keyring
+    accounts: Accounts
 
 
 class PriceList(Struct, frozen=True):
@@ -69,6 +71,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
             *budgets.handlers(parts),
             audit.handler(parts),
             *_prices(parts),
+            *overview.handlers(parts),
             *reports.handlers(parts),
             *requests.handlers(parts),
             *operations.handlers(parts),

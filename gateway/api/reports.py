@@ -11,7 +11,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromQuery, QueryParameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway.access import MONEY
+from gateway.access import MONEY, TEAM_EDIT, actor
 from gateway.errors import InvalidRequest
 from gateway.money import forecast, reports, statement
 
@@ -33,7 +33,7 @@ def handlers(parts: Reporting) -> list[BaseRouteHandler]:
 
 
 def _spend(parts: Reporting) -> BaseRouteHandler:
-    @get("/reports/spend", summary="What was spent, from the roll-ups; format=csv for the lines alone", access=MONEY)
+    @get("/reports/spend", summary="What was spent, from the roll-ups; format=csv for the lines alone", access=MONEY | TEAM_EDIT)
     async def spend(
         request: Request[Any, Any, Any],
         by: Annotated[str, QueryParameter(description=_BY)] = "team",
@@ -44,7 +44,7 @@ def _spend(parts: Reporting) -> BaseRouteHandler:
     ) -> Response[Any]:
         shape = _shape(request, ("by", "since", "until", "timezone", "team"), ("json", "csv"))
         asked = reports.Asked(by=_words(by), since=since, until=until, timezone=timezone, team=team)
-        found = await reports.spend(parts.engine, asked, LINES_MAX)
+        found = await reports.spend(parts.engine, asked, LINES_MAX, actor(request).scope)
         if shape == "json":
             return Response(await asyncio.to_thread(reports.document, found))
         return Response(await asyncio.to_thread(reports.as_csv, found), media_type=CSV)
@@ -53,7 +53,7 @@ def _spend(parts: Reporting) -> BaseRouteHandler:
 
 
 def _statement(parts: Reporting) -> BaseRouteHandler:
-    @get("/reports/statement", summary="A team's month by route and model; format=csv, or format=html to print", access=MONEY)
+    @get("/reports/statement", summary="A team's month by route and model; format=csv, or format=html to print", access=MONEY | TEAM_EDIT)
     async def month_statement(
         request: Request[Any, Any, Any], team: FromQuery[str] = "", month: FromQuery[str] = "", timezone: FromQuery[str] = "UTC"
     ) -> Response[Any]:
@@ -61,7 +61,7 @@ def _statement(parts: Reporting) -> BaseRouteHandler:
         for name, value, example in (("team", team, "search"), ("month", month, "2026-11")):
             if not value:
                 raise InvalidRequest(f"{name} is missing: {name}={example}.", param=name)
-        made = await statement.statement(parts.engine, team, month, timezone)
+        made = await statement.statement(parts.engine, team, month, timezone, actor(request).scope)
         if shape == "json":
             return Response(await asyncio.to_thread(statement.document, made))
         if shape == "csv":
@@ -76,7 +76,7 @@ def _forecast(parts: Reporting) -> BaseRouteHandler:
     @get(
         "/reports/forecast",
         summary="What the present day, week or month will have cost, with an interval that holds it four times of five",
-        access=MONEY,
+        access=MONEY | TEAM_EDIT,
     )
     async def ahead(
         request: Request[Any, Any, Any],
@@ -86,7 +86,9 @@ def _forecast(parts: Reporting) -> BaseRouteHandler:
         team: FromQuery[str | None] = None,
     ) -> Response[Any]:
         shape = _shape(request, ("by", "per", "timezone", "team"), ("json", "csv"))
-        found = await forecast.forecast(parts.engine, forecast.Asked(by=_words(by), per=per, timezone=timezone, team=team))
+        found = await forecast.forecast(
+            parts.engine, forecast.Asked(by=_words(by), per=per, timezone=timezone, team=team), actor(request).scope
+        )
         if shape == "json":
             return Response(await asyncio.to_thread(forecast.document, found))
         return Response(await asyncio.to_thread(forecast.as_csv, found), media_type=CSV)
@@ -95,10 +97,14 @@ def _forecast(parts: Reporting) -> BaseRouteHandler:
 
 
 def _budgets(parts: Reporting) -> BaseRouteHandler:
-    @get("/reports/budgets", summary="What each budget's period will have cost at its end, and whether that passes its limit", access=MONEY)
+    @get(
+        "/reports/budgets",
+        summary="What each budget's period will have cost at its end, and whether that passes its limit",
+        access=MONEY | TEAM_EDIT,
+    )
     async def budgets_ahead(request: Request[Any, Any, Any]) -> dict[str, Any]:
         _shape(request, (), ("json",))
-        return {"data": [forecast.of_budget_document(one) for one in await forecast.of_budgets(parts.engine)]}
+        return {"data": [forecast.of_budget_document(one) for one in await forecast.of_budgets(parts.engine, actor(request).scope)]}
 
     return budgets_ahead
 

@@ -24,10 +24,12 @@ from gateway.console import (
     assets,
     audit_log,
     backends,
+    budgets,
     cookies,
     login,
     overview,
     playground,
+    reports,
     request,
     requests,
     routes,
@@ -60,7 +62,7 @@ def handlers(parts: Any) -> list[ControllerRouterHandler]:
         return []
     sessions = Sessions(parts.engine, parts.keyring, chosen.session_hours)
     doorman = login.Doorman(sessions, chosen.secure_cookies)
-    pages = (overview, requests, request, backends, routes, teams, playground, audit_log, settings)
+    pages = (overview, requests, request, backends, routes, reports, teams, budgets, playground, audit_log, settings)
     return routers(parts, doorman, [*login.handlers(doorman), *(handler for page in pages for handler in page.handlers(parts))])
 
 

@@ -115,6 +115,14 @@ def share(part: float | None) -> str:
     return f"{sign}{text}{NBSP}%"
 
 
+def share_fine(part: float | None) -> str:
+    """Per cent with one decimal, rounded down: 99.96 % is not all of them."""
+    if part is None:
+        return "none"
+    tenths = int(part * 1000 + 1e-9)
+    return f"{tenths // 10}.{tenths % 10}{NBSP}%" if tenths < 1000 else f"100{NBSP}%"
+
+
 def ratio(part: int, whole: int) -> float | None:
     """part / whole; None of nothing."""
     return part / whole if whole else None

@@ -27,7 +27,14 @@ GROUPS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("routes", "Routes", "route", WATCH),
         ),
     ),
-    ("Money", (Entry("teams", "Teams and keys", "users", EVERYONE, "t"),)),
+    (
+        "Money",
+        (
+            Entry("reports", "Reports", "chart-column", MONEY | TEAM_EDIT, "c"),
+            Entry("teams", "Teams and keys", "users", EVERYONE, "t"),
+            Entry("budgets", "Budgets", "wallet", MONEY | TEAM_EDIT, "u"),
+        ),
+    ),
     (
         "Do",
         (

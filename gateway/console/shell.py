@@ -12,11 +12,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from litestar import Request, Response
+from litestar.params import FromPath
 
 from gateway.access import Actor
 from gateway.console import cookies, figures, nav
 from gateway.console import query as queries
 from gateway.console.query import Query
+from gateway.errors import NotFound
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -31,6 +33,7 @@ HEADERS = {
 }
 ROLE_WORDS = {"admin": "Admin", "finance": "Finance", "team_admin": "Team admin", "member": "Member"}
 Asked = Request[Any, Any, Any]
+PathPart = FromPath[str]
 
 
 def now_us() -> int:
@@ -70,6 +73,13 @@ def query(request: Asked, *names: str, more: Mapping[str, Collection[str]] | Non
     return queries.read(pairs, now_us(), names, more=more or {}, default=default, tz=cookies.zone_of(request))
 
 
+def part_of(name: str, known: Collection[str]) -> str:
+    """The block of a live part. NotFound for another."""
+    if name not in known:
+        raise NotFound(f"There is no part {name[:80]} of this page.")
+    return name
+
+
 def spelled(query: Query) -> str:
     """The stretch of a page in words: 17 Nov 14:30 to 18 Nov 14:30, Europe/Berlin."""
     where, until_us = query.zone, min(query.until_us, max(query.now_us, query.from_us))
@@ -94,6 +104,7 @@ def _shared(request: Asked, actor: Actor | None, asked: Query | None) -> dict[st
         "here": request.url.path.removeprefix("/console/").split("/")[0],
         "path": request.url.path,
         "nav": [] if actor is None else _nav(actor),
+        "pages": frozenset() if actor is None else frozenset(entry.path for entry in nav.ENTRIES if actor.role in entry.open_to),
         "phone": [] if actor is None else [entry for entry in nav.ENTRIES if entry.path in nav.PHONE and actor.role in entry.open_to],
         "attention": {},
         "tick": 0,

@@ -4,6 +4,7 @@ worker that nobody looks at does without jinja.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -47,9 +48,10 @@ def environment() -> Environment:
     made.filters |= {"money": money, "tokens": tokens, "when": when, "day": day, "ago": ago, "offset": offset, "local_input": local_input}
     made.filters |= {"clock": clock, "of_usd": of_usd}
     made.filters |= {"usd": figures.money, "exact": figures.exact, "duration_ms": figures.duration, "share": figures.share}
+    made.filters |= {"share_fine": figures.share_fine}
     made.filters |= {"count": figures.count, "percent": figures.percent, "spark": figures.spark, "rate": figures.rate, "initials": initials}
     made.globals |= {"static": assets.url, "per_million": figures.per_million, "change": figures.change, "ratio": figures.ratio}
-    made.globals |= {"RANGES": RANGES_SHOWN}
+    made.globals |= {"RANGES": RANGES_SHOWN, "kinds_of": pairs}
     return made
 
 
@@ -105,6 +107,11 @@ def offset(context: Context, name: str) -> str:
 @pass_context
 def local_input(context: Context, at_us: int) -> str:
     return figures.local_input(at_us, zone(context["tz"]))
+
+
+def pairs(words: Iterable[str]) -> list[tuple[str, str]]:
+    """Options that are called what they are."""
+    return [(word, word) for word in words]
 
 
 def initials(name: str) -> str:

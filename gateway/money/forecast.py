@@ -20,7 +20,7 @@ from gateway.errors import InvalidRequest
 from gateway.money import cells as tables
 from gateway.money import reports
 from gateway.money.ahead import DAYS, Ahead, ahead
-from gateway.money.ledger import BUCKET_US, DAY_US, ROLLUP_SUMS
+from gateway.money.ledger import DAY_US, HOUR_US, ROLLUP_SUMS
 from gateway.money.pricing import usd
 from gateway.money.report_query import Wanted, read
 from gateway.money.windows import bounds
@@ -31,6 +31,7 @@ PROFILE_DAYS = 7  # of which the spread over the hours is taken
 COLUMNS = ("spent_usd", "expected_usd", "low_usd", "high_usd", "method", "days")
 _COST = ROLLUP_SUMS.index("cost")
 _THURSDAY = 3  # 1970-01-01
+_COLUMNS = {"organisation": "org_id", "team": "team_id", "key": "key_id"}
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -68,23 +69,30 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
 
 class OfBudget(Struct, frozen=True, kw_only=True):
-    """limit: with what overrides it now. passes: whether the limit is likely to be reached: no | perhaps | yes; empty = not to be told."""
+    """limit: with what overrides it now. passes: whether the limit is likely to be reached: no | perhaps | yes; empty = not to be told.
+
+    since_us, until_us: its present window, None = it has no end. gone_us: when the limit is expected to be reached, None = not in this
+    window; an instant that is past: it is reached.
+    """
 
     budget: people.Budget
     limit: int
     line: Line
     passes: str
+    since_us: int = 0
+    until_us: int | None = None
+    gone_us: int | None = None
 
 
-async def forecast(engine: AsyncEngine, asked: Asked) -> Forecast:
-    """InvalidRequest names what was asked wrongly."""
+async def forecast(engine: AsyncEngine, asked: Asked, scope: frozenset[int] | None = None) -> Forecast:
+    """scope: ids of the teams whose spend counts, None = all. InvalidRequest names what was asked wrongly."""
     local = reports.check(reports.Asked(by=asked.by, timezone=asked.timezone))
     if any(name in reports.TIMES for name in asked.by):
         raise InvalidRequest(f"A forecast is of one period: group by {', '.join(reports.PLACES)}.", param="by")
     if asked.per not in PERIODS:
         raise InvalidRequest(f"There is no forecast per '{asked.per[:80]}': use {', '.join(PERIODS)}.", param="per")
     async with snapshot(engine) as connection:
-        where = {} if asked.team is None else {"team_id": await reports.team_id(connection, asked.team)}
+        where = await reports.of_teams(connection, asked.team, scope)
         now_us = await _now_us(connection)
         since_us, until_us = bounds(asked.per, str(local), now_us)
         assert until_us is not None
@@ -109,26 +117,57 @@ async def forecast(engine: AsyncEngine, asked: Asked) -> Forecast:
     )
 
 
-async def of_budgets(engine: AsyncEngine) -> list[OfBudget]:
-    """Every live budget with what it will have spent at the end of its period; without a forecast where it has none."""
-    found: list[OfBudget] = []
-    listed = await people.list_budgets(engine)
+async def of_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None) -> list[OfBudget]:
+    """Every live budget with what it will have spent at the end of its period; without a forecast where it has none.
+
+    scope: ids of the teams whose budgets are told, None = all. Budgets of one kind and period are read together.
+    """
+    listed = await people.list_budgets(engine, scope)
     async with snapshot(engine) as connection:
         now_us = await _now_us(connection)
-        wheres = {row.id: _scope(row) for row in await connection.execute(select(budgets))}
+        ids = {row.id: row.scope_id for row in await connection.execute(select(budgets.c.id, budgets.c.scope_id))}
+        alike: dict[tuple[str, bool, int, int], list[people.Budget]] = {}
         for budget in listed:
             since_us, until_us = bounds(budget.period, budget.timezone, now_us)
-            limit = budget.limit_nanousd
-            if budget.override_nanousd is not None and (budget.override_until_us or 0) > now_us:
-                limit = budget.override_nanousd
-            line = Line(group=(), spent=budget.spent_nanousd, expected=None, low=None, high=None, method="none", days=0)
-            if until_us is not None and budget.id in wheres:
-                past = await _past(connection, (), wheres[budget.id], (since_us, until_us, now_us))
-                days = past.days.get((), _Days())
+            if until_us is not None and budget.id in ids:
+                alike.setdefault((budget.scope_kind, budget.model is None, since_us, until_us), []).append(budget)
+        lines: dict[int, Line] = {}
+        for (kind, every, since_us, until_us), some in alike.items():
+            column = _COLUMNS[kind]
+            where = {column: frozenset(ids[budget.id] for budget in some)}
+            past = await _past(connection, (column,) if every else (column, "route"), where, (since_us, until_us, now_us))
+            for budget in some:
+                group = (ids[budget.id],) if every else (ids[budget.id], budget.model)
+                days = past.days.get(group, _Days())
                 days.spent = budget.spent_nanousd
-                line = past.line((), days)
-            found.append(OfBudget(budget=budget, limit=limit, line=line, passes=_passes(line, limit)))
-    return found
+                lines[budget.id] = past.line((), days)
+    return [_of_budget(budget, lines.get(budget.id), now_us) for budget in listed]
+
+
+def _of_budget(budget: people.Budget, line: Line | None, now_us: int) -> OfBudget:
+    since_us, until_us = bounds(budget.period, budget.timezone, now_us)
+    limit = budget.limit_nanousd
+    if budget.override_nanousd is not None and (budget.override_until_us or 0) > now_us:
+        limit = budget.override_nanousd
+    told = line or Line(group=(), spent=budget.spent_nanousd, expected=None, low=None, high=None, method="none", days=0)
+    return OfBudget(
+        budget=budget,
+        limit=limit,
+        line=told,
+        passes=_passes(told, limit),
+        since_us=since_us,
+        until_us=until_us,
+        gone_us=_gone_us(told, limit, now_us, until_us),
+    )
+
+
+def _gone_us(line: Line, limit: int, now_us: int, until_us: int | None) -> int | None:
+    """When the limit is reached, if what is still to come is spread evenly over what is left of the period."""
+    if line.spent >= limit:
+        return now_us
+    if until_us is None or line.expected is None or line.expected <= limit:
+        return None
+    return now_us + (limit - line.spent) * (until_us - now_us) // (line.expected - line.spent)
 
 
 def _passes(line: Line, limit: int) -> str:
@@ -139,11 +178,6 @@ def _passes(line: Line, limit: int) -> str:
     if line.low is None or line.high is None:
         return "perhaps" if line.expected >= limit else "no"
     return "yes" if line.low >= limit else "perhaps" if line.high >= limit else "no"
-
-
-def _scope(row: Any) -> dict[str, Any]:
-    where = {{"organisation": "org_id", "team": "team_id", "key": "key_id"}[row.scope_kind]: row.scope_id}
-    return where if row.model is None else where | {"route": row.model}
 
 
 async def _now_us(connection: AsyncConnection) -> int:
@@ -209,26 +243,26 @@ async def _past(connection: AsyncConnection, keys: tuple[str, ...], where: Mappi
             of_group.by_day[int(label)] = of_group.by_day.get(int(label), 0) + cost
     for _, group, cost in await costs(since_us, soon, lambda _: ""):
         days.setdefault(group, _Days()).spent += cost
-    profile = [0] * (DAY_US // BUCKET_US)
+    profile = [0] * (DAY_US // HOUR_US)  # finer would be read from quarters of an hour, a hundred times as many rows
     for label, _, cost in await costs((today - PROFILE_DAYS) * DAY_US, today * DAY_US, _place, ()):
         profile[int(label)] += max(0, cost)
     return _Past(days, weights(profile, now_us, until_us), today)
 
 
 def _place(at_us: int) -> str:
-    return str(at_us % DAY_US // BUCKET_US)
+    return str(at_us % DAY_US // HOUR_US)
 
 
 def weights(profile: Sequence[int], now_us: int, until_us: int) -> list[float]:
-    """How much of today and of each later day of UTC lies in [now, until). profile: what the quarters of an hour of a day weigh."""
-    whole = sum(profile)
+    """How much of today and of each later day of UTC lies in [now, until). profile: what equal parts of a day weigh."""
+    whole, part_us = sum(profile), DAY_US // len(profile)
 
     def gone(at_us: int) -> float:
         """The share of a day that is over at an instant of it."""
-        place, rest = divmod(at_us % DAY_US, BUCKET_US)
+        place, rest = divmod(at_us % DAY_US, part_us)
         if whole == 0:
             return at_us % DAY_US / DAY_US
-        return (sum(profile[:place]) + profile[place] * rest / BUCKET_US) / whole
+        return (sum(profile[:place]) + profile[place] * rest / part_us) / whole
 
     found = []
     for day_us in range(now_us - now_us % DAY_US, until_us, DAY_US):

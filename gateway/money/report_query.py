@@ -51,8 +51,8 @@ class Piece(Struct, frozen=True):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """keys: columns to group by. where: column -> the value it must have. label: of the quarter that begins at an instant; it never
-    comes back once it has changed. rows_max: of groups."""
+    """keys: columns to group by. where: column -> the value it must have, or a set of values of which it must have one. label: of the
+    quarter that begins at an instant; it never comes back once it has changed. rows_max: of groups."""
 
     keys: tuple[str, ...]
     since_us: int
@@ -138,9 +138,12 @@ def too_many(rows_max: int) -> NoReturn:
 def _statement(dialect: str, wanted: Wanted, part: _Part) -> Select[Any]:
     table = part.table.c
     source, number, start, stop = _pieces(dialect, part.pieces)
-    # the whole stretch once more, as plain numbers: what a planner needs to know how few rows these are
-    conditions = [table.bucket_us >= part.pieces[0].start_us, table.bucket_us < part.pieces[-1].stop_us]
-    conditions += [table[name] == value for name, value in wanted.where.items()]
+    conditions: list[ColumnElement[bool]] = []
+    if dialect == "postgresql":  # the whole stretch once more, as plain numbers: what a planner needs to know how few rows these are
+        conditions += [table.bucket_us >= part.pieces[0].start_us, table.bucket_us < part.pieces[-1].stop_us]
+    conditions += [
+        table[name].in_(sorted(value)) if isinstance(value, frozenset) else table[name] == value for name, value in wanted.where.items()
+    ]
     if "span_us" in table:
         conditions.append(table.span_us == part.span_us)
     if "metric" in part.by:

@@ -81,7 +81,8 @@ class Report(Struct, frozen=True, kw_only=True):
 class Asked(Struct, frozen=True, kw_only=True):
     """by: names of GROUPS. since and until (not included): a local date or an ISO instant on a quarter of an hour; None = open.
 
-    team: only of this one. latencies: told too; without them a report of other names than teams takes half the time.
+    team: only of this one. latencies: told too; without them a report of other names than teams takes half the time. where: of
+    _PLAIN names -> the values of which a row must have one.
     """
 
     by: tuple[str, ...] = ("team",)
@@ -90,15 +91,17 @@ class Asked(Struct, frozen=True, kw_only=True):
     timezone: str = "UTC"
     team: str | None = None
     latencies: bool = True
+    where: Mapping[str, frozenset[str]] = {}
 
 
-async def spend(engine: AsyncEngine, asked: Asked, rows_max: int = ROWS_MAX) -> Report:
-    """The report. InvalidRequest names what was asked wrongly; NotFound: there never was such a team."""
+async def spend(engine: AsyncEngine, asked: Asked, rows_max: int = ROWS_MAX, scope: frozenset[int] | None = None) -> Report:
+    """The report. scope: ids of the teams whose rows count, None = all. InvalidRequest names what was asked wrongly; NotFound: there never
+    was such a team, or it is not in the scope."""
     local = check(asked)
     since_us = None if asked.since is None else edge_us("since", asked.since, asked.timezone)
     until_us = None if asked.until is None else edge_us("until", asked.until, asked.timezone)
     async with snapshot(engine) as connection:
-        where = {} if asked.team is None else {"team_id": await team_id(connection, asked.team)}
+        where = await of_teams(connection, asked.team, scope) | dict(asked.where)
         first, last = await known(connection)
         wanted = Wanted(
             keys=tuple(column(name) for name in asked.by if name not in TIMES),
@@ -137,11 +140,25 @@ def check(asked: Asked) -> tzinfo:
         raise InvalidRequest(f"timezone: {error}.", param="timezone") from error
 
 
+async def of_teams(connection: AsyncConnection, team: str | None, scope: frozenset[int] | None) -> dict[str, Any]:
+    """What rows must be like: of one team, of those of a scope (None = all), or of both. Another's team is a missing one."""
+    if team is None:
+        return {} if scope is None else {"team_id": scope}
+    found = await team_id(connection, team)
+    if scope is not None and found not in scope:
+        raise no_team(team)
+    return {"team_id": found}
+
+
+def no_team(name: str) -> NotFound:
+    return NotFound(f"There is no team '{name[:80]}': `tollway teams list` shows them.", param="team")
+
+
 async def team_id(connection: AsyncConnection, name: str) -> int:
     """Of a team, also of one that was ended: its spend stays."""
     found = (await connection.execute(select(teams.c.id).where(teams.c.name == name))).scalar_one_or_none()
     if found is None:
-        raise NotFound(f"There is no team '{name[:80]}': `tollway teams list` shows them.", param="team")
+        raise no_team(name)
     return int(found)
 
 

@@ -45,11 +45,13 @@ class Statement(Struct, frozen=True, kw_only=True):
     report: Report
 
 
-async def statement(engine: AsyncEngine, team: str, month: str, timezone: str = "UTC") -> Statement:
-    """month: 2026-11. InvalidRequest names what was asked wrongly; NotFound: there never was such a team."""
+async def statement(engine: AsyncEngine, team: str, month: str, timezone: str = "UTC", scope: frozenset[int] | None = None) -> Statement:
+    """month: 2026-11. scope: ids of the teams that are seen, None = all.
+
+    InvalidRequest names what was asked wrongly; NotFound: there never was such a team."""
     since, until = _days(month)
     asked = reports.Asked(by=BY, since=since, until=until, timezone=timezone, team=team, latencies=False)
-    report = await reports.spend(engine, asked, LINES_MAX)
+    report = await reports.spend(engine, asked, LINES_MAX, scope)
     of_team = select(organisations.c.name).join(teams, teams.c.org_id == organisations.c.id).where(teams.c.name == team)
     async with reading(engine).connect() as connection:
         org = (await connection.execute(of_team)).scalar_one()

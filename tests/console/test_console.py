@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from litestar.routes import HTTPRoute
@@ -25,6 +26,11 @@ def routes(site: Site) -> Iterator[tuple[str, str, frozenset[str] | None]]:
                     yield method, route.path_format, handler.opt.get("access")
 
 
+def address(path: str) -> str:
+    """A path with something in the place of its parameters."""
+    return re.sub(r"\{(\w+)\}", lambda found: "1" if found[1].endswith("_id") else "x", path)
+
+
 def paths(site: Site) -> list[str]:
     return [path for _, path, _ in routes(site)]
 
@@ -35,7 +41,7 @@ async def test_every_call_says_whom_it_is_open_to_and_asks(site: Site) -> None:
         if path in OPEN:
             continue
         assert open_to is not None and open_to <= access.EVERYONE, (method, path)
-        answer = await stranger.request(method, path.replace("{", "").replace("}", "").replace(":", ""))
+        answer = await stranger.request(method, address(path))
         assert answer.status_code == 302 and answer.headers["location"].startswith("/console/login"), (method, path)
         assert answer.headers["content-security-policy"] == shell.CSP
 
@@ -44,7 +50,7 @@ async def test_a_change_without_a_form_s_token_changes_nothing(site: Site) -> No
     browser = await site.signed_in()
     for method, path, _ in routes(site):
         if method != "GET" and path not in OPEN:
-            assert (await browser.request(method, path)).status_code == 403, (method, path)
+            assert (await browser.request(method, address(path))).status_code == 403, (method, path)
     assert (await browser.get("/console/overview")).status_code == 200
 
 

@@ -1,10 +1,117 @@
-"""The overview page."""
+"""The overview, as a page and as a call: its sums are the ledger's, of those teams alone that are seen."""
 
 from __future__ import annotations
 
+import json
+import re
+import time
+from typing import Any
+
+from gateway import people
+from gateway.money.ledger import DAY_US
+from tests.console.checks import sound
 from tests.console.conftest import Site
+from tests.console.test_console import paths
+from tests.fixtures.ledger import mixed, record, write
+
+HOSTILE = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "مرحبا \u202eevil")
+
+
+async def teams(site: Site) -> None:
+    """Teams 1 to 3 with names that nobody should have; the commands refuse such, a database may hold them."""
+    from sqlalchemy import text
+
+    for name in ("one", "two", "three"):
+        await people.add_team(site.parts.engine, name)
+    async with site.parts.engine.begin() as connection:
+        for number, name in enumerate(HOSTILE, 1):
+            await connection.execute(text("UPDATE teams SET name = :name WHERE id = :id"), {"name": name, "id": number})
+
+
+async def filled(site: Site) -> list[Any]:
+    await teams(site)
+    now_us = time.time_ns() // 1000
+    records = mixed(120, now_us - 2 * DAY_US, now_us - 60_000_000)
+    await write(site.parts.engine, records)
+    await people.set_budget(
+        site.parts.engine, people.NewBudget(scope_kind="organisation", scope="default", limit_nanousd=10**9, period="month")
+    )
+    return records
 
 
 async def test_nothing_yet_says_what_to_do(site: Site) -> None:
     answer = await (await site.signed_in()).get("/console/overview")
+    sound(answer, paths(site))
     assert answer.status_code == 200 and "No requests yet" in answer.text
+
+
+async def test_every_role_sees_its_own_and_no_name_runs(site: Site) -> None:
+    await filled(site)
+    for role in ("admin", "finance", "team_admin"):
+        browser = await site.signed_in(role, team="ops")
+        for query in (
+            "",
+            "?range=1h",
+            "?range=30d&split=route",
+            "?range=7d&split=backend&tz=Asia/Kathmandu",
+            "?range=month",
+            "?range=quarter",
+        ):
+            answer = await browser.get(f"/console/overview{query}")
+            assert answer.status_code == 200, query
+            sound(answer, paths(site))
+            assert "<script>alert" not in answer.text and "<img" not in answer.text
+            assert ("&lt;script&gt;" in answer.text) is (role != "team_admin" and "split" not in query and "1h" not in query), (role, query)
+
+
+async def test_parts_of_the_page_are_told_alone(site: Site) -> None:
+    await filled(site)
+    browser = await site.signed_in()
+    for part in ("kpis", "attention"):
+        answer = await browser.get(f"/console/overview/-/{part}?range=7d")
+        sound(answer, paths(site))
+        assert answer.status_code == 200 and f'id="{part}"' in answer.text and "<html" not in answer.text
+    assert (await browser.get("/console/overview/-/main")).status_code == 404
+
+
+async def test_the_sums_are_the_ledger_s(site: Site) -> None:
+    records = await filled(site)
+    key = await site.key("ops", "admin")
+    answer = await site.browser().get("/admin/overview", headers={"authorization": f"Bearer {key}"})
+    told = answer.json()
+    mine = [one for one in records if one.started_at_us >= told["since_us"]]
+    assert told["requests"] == len(mine)
+    assert told["spent"]["nanousd"] == sum(one.cost or 0 for one in mine) == sum(one["spent"]["nanousd"] for one in told["points"])
+    assert sum(one["requests"] for one in told["places"]) == len(mine)
+    assert told["saved"]["cache"]["nanousd"] == sum(one.saved for one in mine)
+    assert told["unpriced"] == sum(one.cost is None for one in mine)
+    assert told["month"]["limit"] == {"nanousd": 10**9, "usd": "1.000000000"}
+    page = await (await site.signed_in()).get("/console/overview")
+    found = re.search(r"Spend, 24 h</dt><dd><b><data class=\"money\" value=\"(\d+)\"", page.text)
+    assert found is not None and int(found[1]) == told["spent"]["nanousd"]
+    spec = json.loads(re.search(r'id="c-spend">(.*?)</script>', page.text)[1])  # type: ignore[index]
+    assert sum(sum(one["data"]) for one in spec["series"]) == told["spent"]["nanousd"]
+
+
+async def test_a_team_s_admin_sees_the_team_alone(site: Site) -> None:
+    await filled(site)
+    key = await site.key("ops", "team_admin")
+    ops = next(one.id for one in await people.list_teams(site.parts.engine) if one.name == "ops")
+    now_us = time.time_ns() // 1000
+    await write(site.parts.engine, [record(now_us - 3_600_000_000, [("a", "completed", 77)], team_id=ops)])
+    told = (await site.browser().get("/admin/overview", headers={"authorization": f"Bearer {key}"})).json()
+    assert (told["requests"], told["spent"]["nanousd"], told["budgets"]) == (1, 77, [])
+    assert told["month"]["limit"] is None and [one["requests"] for one in told["places"]] == [1]
+
+
+async def test_what_needs_a_hand_is_said_with_a_way_on(site: Site) -> None:
+    await filled(site)
+    text = (await (await site.signed_in()).get("/console/overview")).text
+    assert "default has spent its budget of this month." in text and 'href="/console/budgets/1"' in text
+    assert "requests have no price." in text
+
+
+async def test_what_is_asked_wrongly_is_said(site: Site) -> None:
+    browser = await site.signed_in()
+    for query in ("range=2d", "split=key", "team=ops", "x=1"):
+        assert (await browser.get(f"/console/overview?{query}")).status_code == 400, query

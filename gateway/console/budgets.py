@@ -1,0 +1,202 @@
+"""Budgets: who runs out when. Setting, overriding and lifting them for those who may."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from litestar import Response, get, post
+from litestar.handlers import BaseRouteHandler
+from litestar.params import FromPath
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway import access, people
+from gateway.catalog import Catalog
+from gateway.console import charts, figures, shell
+from gateway.console.overview import gone
+from gateway.console.shell import Asked
+from gateway.errors import GatewayError, InvalidRequest, NotReady
+from gateway.money.forecast import OfBudget
+from gateway.money.pricing import nanousd
+from gateway.money.windows import PERIODS
+from gateway.views import budgets as views
+
+OPEN_TO = access.MONEY | access.TEAM_EDIT
+KINDS = ("team", "organisation", "key")
+FIELD_MAX = 300
+
+
+class Budgeted(Protocol):
+    """What these pages need of a worker's parts."""
+
+    engine: AsyncEngine
+    catalog: Catalog
+
+
+def handlers(parts: Budgeted) -> list[BaseRouteHandler]:
+    return [*_reading(parts), *_changing(parts)]
+
+
+def _reading(parts: Budgeted) -> list[BaseRouteHandler]:
+    @get("/budgets", access=OPEN_TO)
+    async def listed(request: Asked) -> Response[str]:
+        return await _list(parts, request)
+
+    @get("/budgets/{budget_id:int}", access=OPEN_TO)
+    async def one(request: Asked, budget_id: FromPath[int]) -> Response[str]:
+        return await _one(parts, request, budget_id)
+
+    return [listed, one]
+
+
+def _changing(parts: Budgeted) -> list[BaseRouteHandler]:
+    @post("/budgets", access=access.TEAM_EDIT)
+    async def set_budget(request: Asked) -> Response[str]:
+        sent = await _sent(request)
+        try:
+            made = await people.set_budget(parts.engine, _new(sent), actor=access.actor(request))
+        except NotReady:
+            raise
+        except GatewayError as error:
+            return await _list(parts, request, sent, error)
+        return shell.redirect(f"/console/budgets/{made.id}", request)
+
+    @post("/budgets/{budget_id:int}/override", access=access.TEAM_EDIT)
+    async def override(request: Asked, budget_id: FromPath[int]) -> Response[str]:
+        sent = await _sent(request)
+        try:
+            limit = _amount(sent.get("usd", ""))
+            await people.override_budget(parts.engine, budget_id, limit, sent.get("until", ""), actor=access.actor(request))
+        except NotReady:
+            raise
+        except GatewayError as error:
+            return await _one(parts, request, budget_id, sent, error)
+        return shell.redirect(f"/console/budgets/{budget_id}", request)
+
+    @post("/budgets/{budget_id:int}/end-override", access=access.TEAM_EDIT)
+    async def end_override(request: Asked, budget_id: FromPath[int]) -> Response[str]:
+        await people.end_override(parts.engine, budget_id, actor=access.actor(request))
+        return shell.redirect(f"/console/budgets/{budget_id}", request)
+
+    @post("/budgets/{budget_id:int}/lift", access=access.TEAM_EDIT)
+    async def lift(request: Asked, budget_id: FromPath[int]) -> Response[str]:
+        await people.delete_budget(parts.engine, budget_id, actor=access.actor(request))
+        return shell.redirect("/console/budgets", request)
+
+    return [set_budget, override, end_override, lift]
+
+
+async def _sent(request: Asked) -> dict[str, str]:
+    return {name: str(value).strip()[:FIELD_MAX] for name, value in (await request.form()).items()}
+
+
+def _amount(text: str) -> int:
+    try:
+        return nanousd(text.removeprefix("$").replace(",", ""), "usd")
+    except ValueError as error:
+        raise InvalidRequest(f"{error}.", param="usd") from error
+
+
+def _new(sent: dict[str, str]) -> people.NewBudget:
+    told = sent.get("alerts", "")
+    percents = [one.strip().rstrip("%").strip() for one in told.split(",") if one.strip()]
+    if not all(one.isascii() and one.isdigit() and len(one) <= 3 for one in percents):
+        raise InvalidRequest("alerts: write per cents with commas between, such as 80, 100.", param="alerts")
+    return people.NewBudget(
+        scope_kind=sent.get("scope_kind", ""),
+        scope=sent.get("scope", ""),
+        limit_nanousd=_amount(sent.get("usd", "")),
+        period=sent.get("per", ""),
+        timezone=sent.get("timezone", "") or "UTC",
+        model=sent.get("model", "") or None,
+        alerts=tuple(int(one) for one in percents) if told else None,
+    )
+
+
+def errors_of(error: GatewayError | None) -> dict[str, str]:
+    """Field -> sentence; "" for what belongs to no field."""
+    if error is None:
+        return {}
+    field = {"limit": "usd", "period": "per", "team": "scope", "organisation": "scope", "key": "scope"}.get(
+        error.param or "", error.param or ""
+    )
+    return {field: error.message.removeprefix(f"{field}: ")}
+
+
+async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = None, error: GatewayError | None = None) -> Response[str]:
+    who, now_us = access.actor(request), shell.now_us()
+    found = await views.of_scope(parts.engine, who.scope)
+    return await shell.page(
+        request,
+        who,
+        "budgets.html",
+        title="Budgets",
+        status=200 if error is None else error.status,
+        budgets=found,
+        gone_of={one.budget.id: gone(one.since_us, one.until_us, now_us) for one in found},
+        kinds=KINDS if who.role == access.ADMIN else ("key",),
+        routes=list(parts.catalog.routes),
+        periods=PERIODS,
+        may=who.role in access.TEAM_EDIT,
+        sent=sent or {},
+        errors=errors_of(error),
+    )
+
+
+async def _one(
+    parts: Budgeted, request: Asked, budget_id: int, sent: dict[str, str] | None = None, error: GatewayError | None = None
+) -> Response[str]:
+    who, now_us = access.actor(request), shell.now_us()
+    found, burn = await views.one(parts.engine, budget_id, who.scope, now_us)
+    return await shell.page(
+        request,
+        who,
+        "budget.html",
+        title=f"Budget of {found.budget.scope}",
+        status=200 if error is None else error.status,
+        one=found,
+        burn=burn,
+        chart=chart(found, burn),
+        share=figures.ratio(found.line.spent, found.limit),
+        gone=gone(found.since_us, found.until_us, now_us),
+        may=who.role == access.ADMIN or (who.role == access.TEAM_ADMIN and found.budget.scope_kind == "key"),
+        sent=sent or {},
+        errors=errors_of(error),
+    )
+
+
+def chart(found: OfBudget, burn: views.Burn) -> charts.Chart:
+    """Burn-down of what is left: solid, the forecast dashed in its band, the even pace dotted, hatched where requests are refused."""
+    second = 1_000_000
+    spec: dict[str, Any] = {
+        "x": [at // second for at in burn.x],
+        "step": burn.step_us // second,
+        "zone": found.budget.timezone,
+        "unit": "usd",
+        "max": max(found.limit, 1) * 1.06,
+        "now": burn.x[sum(one is not None for one in burn.left) - 1] // second,
+        "series": [
+            {"label": "Left", "color": "c1", "width": 2.25, "fill": True, "data": list(burn.left)},
+            {"label": "Forecast", "color": "c1", "dash": [5, 4], "data": list(burn.expected)},
+            {"label": "Even pace", "color": "c8", "dash": [2, 3], "width": 1.25, "data": list(burn.pace)},
+        ],
+    }
+    if any(one is not None for one in burn.low):
+        spec["band"] = [list(burn.low), list(burn.high)]
+    told = f"{figures.money(found.limit - found.line.spent)} of {figures.money(found.limit)} is left."
+    if found.gone_us is not None and found.until_us is not None:
+        local = views.zone_of(found)
+        when = figures.day(found.gone_us, local)
+        spec["shade"] = {"x": found.gone_us // second}
+        spec["marks"] = [{"x": found.gone_us // second, "y": 0, "label": f"gone {when}"}]
+        told += f" At this pace nothing is left from {when} on."
+    local = views.zone_of(found)
+    rows = tuple(
+        (f"{figures.day(at, local)} {figures.clock(at, local)}", *("" if value is None else figures.money(value) for value in values))
+        for at, *values in zip(burn.x, burn.left, burn.expected, strict=True)
+    )
+    legend = (
+        charts.Named("Left", 1, None),
+        charts.Named("Forecast, four times of five in the band", 1, None, True),
+        charts.Named("Even pace", 8, None, True),
+    )
+    return charts.Chart(spec=spec, legend=legend, head=("Time", "Left", "Forecast"), rows=rows, label=told)

@@ -1,0 +1,167 @@
+"""Reports: who spent what on what, in any grouping and zone; as a table, a chart, CSV, and a statement to print."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from litestar import Response, get
+from litestar.handlers import BaseRouteHandler
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway import access, people
+from gateway.catalog import Catalog
+from gateway.console import charts, figures, shell
+from gateway.console.query import Query
+from gateway.console.shell import Asked
+from gateway.errors import InvalidRequest
+from gateway.money import cells, reports, statement
+from gateway.money.ledger import CLASSES
+from gateway.money.reports import PLACES, TIMES
+from gateway.views import spend as views
+from gateway.views.series import month_name, word
+
+OPEN_TO = access.MONEY | access.TEAM_EDIT
+RANGES = ("24h", "7d", "30d", "month", "quarter")
+GROUPS = (*PLACES, *TIMES)
+MEASURES = {"spend": ("cost", "usd", "Spend"), "tokens": ("", "tokens", "Tokens"), "requests": ("requests", "n", "Requests")}
+FILTERS = ("team", "route", "backend", "model", "outcome", "tag")
+MORE = {"by": GROUPS, "then": ("", *GROUPS), "measure": tuple(MEASURES), "check": ("", "ledger")}
+SHOWN, PARTS_SHOWN = 100, 12  # groups and parts of one that the page holds; the rest is in the CSV
+CSV_LINES_MAX = 10_000
+_INPUT = tuple(place for place, name in enumerate(CLASSES) if name.startswith(("input", "cache")))
+_CACHED = CLASSES.index("cache_read_tokens")
+
+
+class Reporting(Protocol):
+    """What these pages need of a worker's parts."""
+
+    engine: AsyncEngine
+    catalog: Catalog
+
+
+def handlers(parts: Reporting) -> list[BaseRouteHandler]:
+    @get("/reports", access=OPEN_TO)
+    async def report(request: Asked) -> Response[str]:
+        who, query = access.actor(request), _query(request)
+        told = await views.told(parts.engine, asked(query, who))
+        return await shell.page(request, who, "reports.html", title="Reports", **shown(told, query, parts.catalog))
+
+    @get("/reports/csv", access=OPEN_TO)
+    async def as_csv(request: Asked) -> Response[str]:
+        who, query = access.actor(request), _query(request)
+        found = await views.spend(parts.engine, asked(query, who), CSV_LINES_MAX)
+        name = f"tollway-{'-'.join(found.by)}-{figures.local_input(query.buckets[0], query.zone)[:10]}.csv"
+        headers = shell.HEADERS | {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(await asyncio.to_thread(table, found), media_type="text/csv", headers=headers)
+
+    @get("/reports/statement", access=OPEN_TO)
+    async def to_print(request: Asked) -> Response[str]:
+        return await _statement(parts, request)
+
+    return [report, as_csv, to_print]
+
+
+def _query(request: Asked) -> Query:
+    return shell.query(request, *FILTERS, more=MORE, default="month")
+
+
+def asked(query: Query, who: access.Actor) -> views.Asked:
+    by = (query.more["by"], query.more["then"])
+    if by[0] == by[1]:
+        raise InvalidRequest("then: group by another name than the first.", param="then")
+    since_us, until_us = query.buckets
+    return views.Asked(
+        by=tuple(one for one in by if one),
+        since_us=since_us,
+        until_us=until_us,
+        tz=query.tz,
+        team=query.one("team") or None,
+        where={name: frozenset(query.words[name]) for name in FILTERS[1:] if name in query.words},
+        scope=who.scope,
+        check=query.more["check"] == "ledger",
+    )
+
+
+def table(found: reports.Report) -> str:
+    """The lines as they stand in the table, money also as integers."""
+    width = len(found.by)
+    rows = ((*map(cells.safe, line.group), *reports.cells(line)[width : -len(reports.LATENCIES)], line.cost) for line in found.lines)
+    return cells.as_csv((*reports.columns(found)[: -len(reports.LATENCIES)], "cost_nanousd"), rows)
+
+
+def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
+    """What the template needs."""
+    by, then, measure = query.more["by"], query.more["then"], query.more["measure"]
+    chart = drawn(told, query, catalog)
+    total = told.report.total
+    return {
+        "query": query,
+        "told": told,
+        "total": total,
+        "before": told.series.before,
+        "subtitle": f"{shell.spelled(query)} · {query.one('team') or 'all teams that you see'}",
+        "by": by,
+        "then": then,
+        "measure": measure,
+        "measures": [(word_, query.url("/console/reports", measure=name), name == measure) for name, (_, _, word_) in MEASURES.items()],
+        "groups_of": GROUPS,
+        "ranges": RANGES,
+        "chips": [(f"{name}: {value}", query.without(name, value)) for name in FILTERS for value in query.words.get(name, ())],
+        "chart": chart,
+        "per": word(told.series.steps.step_us),
+        "slots": {one.label: one.slot for one in chart.legend},
+        "groups": told.groups[:SHOWN],
+        "groups_more": max(0, len(told.groups) - SHOWN),
+        "parts_shown": PARTS_SHOWN,
+        "most": max((one.line.cost for one in told.groups), default=0),
+        "tokens_of": lambda line: sum(line.tokens),
+        "input_of": lambda line: sum(line.tokens[place] for place in _INPUT),
+        "cached_of": lambda line: figures.ratio(line.tokens[_CACHED], sum(line.tokens[place] for place in _INPUT)),
+        "unknown": total.outcomes[reports.OUTCOMES.index("unknown")],
+        "month": figures.local_input(query.buckets[0], query.zone)[:7],
+        "csv": query.url("/console/reports/csv", measure=None, check=None),
+    }
+
+
+def drawn(told: views.Told, query: Query, catalog: Catalog) -> charts.Chart:
+    column, unit, word_ = MEASURES[query.more["measure"]]
+    points = len(told.series.steps.starts)
+
+    def value(part: Any) -> int:
+        return int(part.of(column)) if column else int(part.tokens)
+
+    named = {
+        group[0] or ("All" if query.more["by"] in TIMES else "none"): [
+            value(parts[place]) if place in parts else 0 for place in range(points)
+        ]
+        for group, parts in told.series.by.items()
+    }
+    orders = {"route": list(catalog.routes), "backend": list(catalog.backends)}
+    births = {name: place for place, name in enumerate(orders.get(query.more["by"], list(told.births)))}
+    label = f"{word_} by {query.more['by']} {word(told.series.steps.step_us)}"
+    return charts.stacked(named, births, told.series.steps, unit, label)
+
+
+async def _statement(parts: Reporting, request: Asked) -> Response[str]:
+    """One team's month with a letter head and no bars, to print. Without a team: which one?"""
+    who = access.actor(request)
+    query = shell.query(request, "team", more={"month": ()}, default="month")
+    now = figures.local_input(query.now_us, query.zone)[:7]
+    team, month = query.one("team"), query.more["month"] or now
+    made = await statement.statement(parts.engine, team, month, query.tz, who.scope) if team else None
+    listed = [one.name for one in await people.list_teams(parts.engine) if who.sees(one.id)]
+    return await shell.page(
+        request,
+        who,
+        "statement.html",
+        title="Statement" if made is None else f"Statement of {team}, {month}",
+        query=query,
+        made=made,
+        teams=listed,
+        team=team,
+        month=month,
+        month_word="" if made is None else f"{month_name((made.report.since_us or 0) + 86_400_000_000, query.tz)} {month[:4]}",
+        input_of=lambda line: sum(line.tokens[place] for place in _INPUT),
+        output_of=lambda line: sum(line.tokens) - sum(line.tokens[place] for place in _INPUT),
+    )

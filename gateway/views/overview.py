@@ -1,0 +1,273 @@
+"""The overview: what was spent and saved, how fast and how well it went, where requests went, and what needs a hand.
+
+Reads roll-ups and budgets; the state of backends and of the journal is the answering worker's own. Knows no page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from gateway.catalog import Catalog
+from gateway.db.engine import snapshot
+from gateway.db.tables import teams, usage
+from gateway.money import forecast
+from gateway.money.accounts import Accounts
+from gateway.money.forecast import OfBudget
+from gateway.money.ledger import BOOKED, DAY_US, ROLLUP_SUMS
+from gateway.money.marks import MISSED
+from gateway.money.pricing import usd
+from gateway.routing.router import Router
+from gateway.views.savings import saved_by_routing
+from gateway.views.series import Part, Series, Steps, joined, series, steps
+
+SPLITS = {"team": "team_id", "route": "route", "backend": "backend"}
+ATTENTION_MAX = 5
+LAG_S = 60.0  # of the journal, from which on it is told
+MISSED_US = 7 * DAY_US  # longer stretches are not searched for missed objectives
+STATES = {"ejected": "ejected", "rate_limited": "rate limited", "stalled": "stalled"}
+
+
+class Watched(Protocol):
+    """What it needs of a worker's parts."""
+
+    engine: AsyncEngine
+    catalog: Catalog
+    router: Router
+    accounts: Accounts
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """[since_us, until_us) in whole quarters of an hour. scope: ids of the teams that are seen, None = all. split: of SPLITS."""
+
+    since_us: int
+    until_us: int
+    tz: str = "UTC"
+    scope: frozenset[int] | None = None
+    split: str = "team"
+
+
+class Place(Struct, frozen=True):
+    """Where requests went. nano-USD. backend "" = the response cache."""
+
+    backend: str
+    requests: int
+    cost: int
+    tokens: int
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """Something that needs a hand, worst first. kind: ejected | budget | journal | unpriced. bad: not only a warning. subject: a backend's
+    or scope's name. number: seconds, rows or a budget's id. at_us: when."""
+
+    kind: str
+    bad: bool
+    subject: str = ""
+    number: int = 0
+    at_us: int | None = None
+    budget: OfBudget | None = None
+    detail: str = ""
+
+
+class Month(Struct, frozen=True, kw_only=True):
+    """The present month of the viewer's zone. budget: of the organisation, where exactly one month's budget covers what is seen."""
+
+    since_us: int
+    until_us: int
+    now_us: int
+    spent: int
+    held: int
+    expected: int | None
+    limit: int | None
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """money: nano-USD. names: team id -> name and place of birth. missed: answered requests that missed an objective, None = not counted.
+
+    objective_ms: to the first token, where all routes have the same.
+    """
+
+    steps: Steps
+    by_team: Series
+    split: Series
+    names: dict[int, str]
+    places: tuple[Place, ...]
+    by_routing: int
+    month: Month
+    budgets: tuple[OfBudget, ...]
+    missed: int | None
+    objective_ms: float | None
+    attention: tuple[Notice, ...]
+    now_us: int
+
+    @property
+    def empty(self) -> bool:
+        return self.by_team.total.of("requests") == 0 and self.month.spent == 0 and not self.by_team.before.of("requests")
+
+
+async def overview(parts: Watched, asked: Asked) -> Overview:
+    """Everything at once, of one instant."""
+    at = steps(asked.since_us, asked.until_us, asked.tz)
+    where: dict[str, Any] = {} if asked.scope is None else {"team_id": asked.scope}
+    before_us = asked.since_us - (asked.until_us - asked.since_us)
+    split = SPLITS[asked.split]
+    async with snapshot(parts.engine) as connection:
+        by_team = await series(connection, ("team_id",), where, at, before_us=before_us, latencies=True)
+        whole = Steps(asked.until_us - asked.since_us, (asked.since_us,), asked.until_us, asked.tz)
+        by_place = await series(connection, ("route", "backend", "outcome"), where, whole if split == "team_id" else at)
+        names = {row.id: row.name for row in await connection.execute(select(teams.c.id, teams.c.name).order_by(teams.c.id))}
+        missed = await _missed(connection, asked)
+    budgets = await forecast.of_budgets(parts.engine, asked.scope)
+    month = await _month(parts.engine, asked, budgets)
+    return Overview(
+        steps=at,
+        by_team=by_team,
+        split=by_team if split == "team_id" else _regrouped(by_place, 0 if split == "route" else 1),
+        names=names if asked.scope is None else {one: names[one] for one in names if one in asked.scope},
+        places=_places(by_place),
+        by_routing=saved_by_routing(parts.catalog, _uncached(by_place)),
+        month=month,
+        budgets=tuple(sorted(budgets, key=_worst)),
+        missed=missed,
+        objective_ms=_objective(parts.catalog),
+        attention=_attention(parts, budgets, by_team.total, month.now_us),
+        now_us=month.now_us,
+    )
+
+
+def _regrouped(made: Series, place: int) -> Series:
+    """By one of its keys alone."""
+    by: dict[tuple[Any, ...], dict[int, Part]] = {}
+    for group, stretches in made.by.items():
+        for step, part in stretches.items():
+            by.setdefault((group[place],), {}).setdefault(step, Part()).merge(part)
+    return Series(made.steps, by, made.points, made.total, made.before)
+
+
+def _places(made: Series) -> tuple[Place, ...]:
+    """The cache is a place of its own, so that the requests add up."""
+    found: dict[str, Part] = {}
+    for (_, backend, outcome), stretches in made.by.items():
+        if outcome not in BOOKED:
+            found.setdefault("" if outcome == "cached" else backend, Part()).merge(joined(stretches.values()))
+    places = (Place(name, part.of("requests"), part.of("cost"), part.tokens) for name, part in found.items())
+    return tuple(sorted(places, key=lambda one: (-one.requests, one.backend)))
+
+
+def _uncached(made: Series) -> Mapping[tuple[str, str], list[int]]:
+    found: dict[tuple[str, str], list[int]] = {}
+    for (route, backend, outcome), stretches in made.by.items():
+        if outcome == "completed":
+            there = found.setdefault((route, backend), [0] * len(ROLLUP_SUMS))
+            found[route, backend] = [a + b for a, b in zip(there, joined(stretches.values()).sums, strict=True)]
+    return found
+
+
+async def _missed(connection: AsyncConnection, asked: Asked) -> int | None:
+    if asked.until_us - asked.since_us > MISSED_US:
+        return None
+    stretch = usage.c.started_at_us >= asked.since_us, usage.c.started_at_us < asked.until_us
+    marked = usage.c.marks != 0, usage.c.marks.bitwise_and(MISSED) != 0  # the first is what the index of such rows asks for
+    seen = () if asked.scope is None else (usage.c.team_id.in_(sorted(asked.scope)),)
+    return int((await connection.execute(select(func.count()).select_from(usage).where(*stretch, *marked, *seen))).scalar_one())
+
+
+async def _month(engine: AsyncEngine, asked: Asked, budgets: list[OfBudget]) -> Month:
+    told = await forecast.forecast(engine, forecast.Asked(by=("team",), per="month", timezone=asked.tz), asked.scope)
+    kind = "organisation" if asked.scope is None else "team"
+    covering = [one for one in budgets if (one.budget.scope_kind, one.budget.period, one.budget.model) == (kind, "month", None)]
+    alone = covering[0] if len(covering) == 1 and (asked.scope is None or len(asked.scope) == 1) else None
+    return Month(
+        since_us=told.since_us,
+        until_us=told.until_us,
+        now_us=told.now_us,
+        spent=told.total.spent if alone is None else alone.line.spent,
+        held=0 if alone is None else alone.budget.leased_nanousd,
+        expected=told.total.expected if alone is None else alone.line.expected,
+        limit=None if alone is None else alone.limit,
+    )
+
+
+def _worst(one: OfBudget) -> tuple[float, int]:
+    return (-(one.line.spent / one.limit) if one.limit else -1.0 if one.line.spent else 0.0, one.budget.id)
+
+
+def _objective(catalog: Catalog) -> float | None:
+    told = {route.ttft_ms for route in catalog.routes.values()}
+    return next(iter(told)) if len(told) == 1 else None
+
+
+def _attention(parts: Watched, budgets: list[OfBudget], total: Part, now_us: int) -> tuple[Notice, ...]:
+    found = [
+        Notice(kind="ejected", bad=view.state == "ejected", subject=view.backend, number=round(view.ready_in_s), detail=STATES[view.state])
+        for view in parts.router.snapshot(time.monotonic())
+        if view.state in STATES and view.backend in parts.catalog.backends
+    ]
+    for one in budgets:
+        if one.gone_us is not None:
+            gone = one.gone_us <= now_us
+            found.append(Notice(kind="budget", bad=gone, subject=one.budget.scope, number=one.budget.id, at_us=one.gone_us, budget=one))
+    lag_s = parts.accounts.stats().lag_s
+    if lag_s > LAG_S:
+        found.append(Notice(kind="journal", bad=True, number=round(lag_s)))
+    if total.of("unpriced"):
+        found.append(Notice(kind="unpriced", bad=False, number=total.of("unpriced")))
+    return tuple(sorted(found, key=lambda one: (not one.bad, one.at_us or 0))[:ATTENTION_MAX])
+
+
+def document(told: Overview) -> dict[str, Any]:
+    """For JSON: money as integer nano-USD and as USD, instants in µs."""
+    total, before = told.by_team.total, told.by_team.before
+    return {
+        "since_us": told.steps.starts[0],
+        "until_us": told.steps.until_us,
+        "now_us": told.now_us,
+        "spent": _money(total.of("cost")),
+        "spent_before": _money(before.of("cost")),
+        "requests": total.of("requests"),
+        "requests_before": before.of("requests"),
+        "outcomes": {name: count for name, count in sorted(total.outcomes.items()) if count},
+        "unpriced": total.of("unpriced"),
+        "missed_objective": told.missed,
+        "ttft_ms": _quantiles(total, "ttft"),
+        "duration_ms": _quantiles(total, "duration"),
+        "saved": {"cache": _money(total.of("saved")), "routing": _money(told.by_routing)},
+        "month": {
+            "since_us": told.month.since_us,
+            "until_us": told.month.until_us,
+            "spent": _money(told.month.spent),
+            "expected": _money(told.month.expected),
+            "limit": _money(told.month.limit),
+        },
+        "places": [
+            {
+                "backend": one.backend or None,
+                "cached": not one.backend,
+                "requests": one.requests,
+                "spent": _money(one.cost),
+                "tokens": one.tokens,
+            }
+            for one in told.places
+        ],
+        "points": [
+            {"at_us": at_us, "spent": _money(part.of("cost")), "requests": part.of("requests"), "ttft_ms": _quantiles(part, "ttft")}
+            for at_us, part in zip(told.steps.starts, told.by_team.points, strict=True)
+        ],
+        "budgets": [forecast.of_budget_document(one) for one in told.budgets],
+        "attention": [
+            {"kind": one.kind, "bad": one.bad, "subject": one.subject, "number": one.number, "at_us": one.at_us} for one in told.attention
+        ],
+    }
+
+
+def _money(amount: int | None) -> dict[str, Any] | None:
+    return None if amount is None else {"nanousd": amount, "usd": usd(amount)}
+
+
+def _quantiles(part: Part, metric: str) -> dict[str, int | None]:
+    return {f"p{share * 100:.0f}": part.quantile(metric, share) for share in (0.5, 0.95, 0.99)}

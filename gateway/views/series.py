@@ -1,0 +1,157 @@
+"""Spend and its companions over time, from the roll-ups: one read for a chart, its sums and the stretch before. Knows no page."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.money.latencies import quantile_ms
+from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US, ROLLUP_SUMS
+from gateway.money.report_query import Wanted, read
+from gateway.money.windows import bounds, to_datetime, zone
+
+POINTS_MAX = 60
+DAYS_FROM_US, DAYS_MAX = 14 * DAY_US, 100  # longer stretches are told per day, much longer ones per week
+GROUPS_MAX = 10_000
+STEPS = (BUCKET_US, 2 * BUCKET_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US)
+_AT = {name: place for place, name in enumerate(ROLLUP_SUMS)}
+_BEFORE = "before"
+
+
+class Steps(Struct, frozen=True):
+    """Where the points of a chart begin, µs; the last ends at until_us. step_us: of each; days and weeks are local, so some differ."""
+
+    step_us: int
+    starts: tuple[int, ...]
+    until_us: int
+    tz: str
+
+
+def steps(since_us: int, until_us: int, tz: str) -> Steps:
+    """The finest steps that make no more than POINTS_MAX points, or days, or weeks."""
+    long = until_us - since_us
+    step_us = next((step for step in STEPS if long <= step * POINTS_MAX), DAY_US)
+    if long > DAYS_FROM_US:
+        step_us = DAY_US if long <= DAYS_MAX * DAY_US else 7 * DAY_US
+    if step_us < DAY_US:
+        return Steps(step_us, tuple(range(since_us, until_us, step_us)), until_us, tz)
+    starts, period = [since_us], "day" if step_us == DAY_US else "week"
+    while (after := bounds(period, tz, starts[-1])[1]) is not None and after < until_us:
+        starts.append(after)
+    return Steps(step_us, tuple(starts), until_us, tz)
+
+
+def word(step_us: int) -> str:
+    """per 30 minutes, per day."""
+    return {
+        BUCKET_US: "per 15 minutes",
+        2 * BUCKET_US: "per 30 minutes",
+        HOUR_US: "per hour",
+        DAY_US: "per day",
+        7 * DAY_US: "per week",
+    }.get(step_us, f"per {step_us // HOUR_US} hours")
+
+
+class Part:
+    """What one group comes to in one stretch: sums by name, requests by outcome, bins of latencies by metric."""
+
+    __slots__ = ("bins", "outcomes", "sums")
+
+    def __init__(self) -> None:
+        self.sums = [0] * len(ROLLUP_SUMS)
+        self.outcomes: dict[str, int] = {}
+        self.bins: dict[str, dict[int, int]] = {}
+
+    def add(self, outcome: str, sums: Sequence[int]) -> None:
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + sums[_AT["requests"]]
+
+    def add_bins(self, metrics: Mapping[str, Mapping[int, int]]) -> None:
+        for metric, bins in metrics.items():
+            mine = self.bins.setdefault(metric, {})
+            for number, times in bins.items():
+                mine[number] = mine.get(number, 0) + times
+
+    def merge(self, other: Part) -> None:
+        self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
+        for outcome, requests in other.outcomes.items():
+            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + requests
+        self.add_bins(other.bins)
+
+    def of(self, name: str) -> int:
+        return self.sums[_AT[name]]
+
+    @property
+    def tokens(self) -> int:
+        """All classes: they are disjoint."""
+        return sum(self.sums[len(ROLLUP_SUMS) - 10 :])
+
+    def quantile(self, metric: str, share: float) -> int | None:
+        return quantile_ms(self.bins.get(metric, {}), share)
+
+
+class Series(Struct, frozen=True):
+    """by: group -> its parts, one per step. points: all groups together. total: of all. before: of the same length before, if asked."""
+
+    steps: Steps
+    by: dict[tuple[Any, ...], dict[int, Part]]
+    points: tuple[Part, ...]
+    total: Part
+    before: Part
+
+    def group(self, group: tuple[Any, ...]) -> Part:
+        return joined(self.by[group].values())
+
+
+def joined(parts: Any) -> Part:
+    whole = Part()
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+async def series(
+    connection: AsyncConnection,
+    keys: tuple[str, ...],
+    where: Mapping[str, Any],
+    at: Steps,
+    *,
+    before_us: int | None = None,
+    latencies: bool = False,
+) -> Series:
+    """keys: columns to group by. before_us: where the stretch begins that is added up as `before`, which ends where the steps begin."""
+    wanted = Wanted(
+        keys=keys,
+        since_us=at.starts[0] if before_us is None else before_us,
+        until_us=at.until_us,
+        label=_label(at),
+        where=where,
+        rows_max=GROUPS_MAX * 10,
+        latencies=latencies,
+    )
+    sums, bins = await read(connection, wanted)
+    before, by = Part(), dict[tuple[Any, ...], dict[int, Part]]()
+    for one in sums:
+        part = before if one.label == _BEFORE else by.setdefault(one.group, {}).setdefault(int(one.label), Part())
+        part.add(one.outcome, one.sums)
+    for (label, group), metrics in bins.items():
+        part = before if label == _BEFORE else by.setdefault(group, {}).setdefault(int(label), Part())
+        part.add_bins(metrics)
+    points = tuple(joined(group[place] for group in by.values() if place in group) for place in range(len(at.starts)))
+    return Series(at, by, points, joined(points), before)
+
+
+def _label(at: Steps) -> Callable[[int], str]:
+    first, step_us, starts = at.starts[0], at.step_us, at.starts
+    if step_us < DAY_US:
+        return lambda bucket_us: _BEFORE if bucket_us < first else str((bucket_us - first) // step_us)
+    return lambda bucket_us: _BEFORE if bucket_us < first else str(bisect.bisect_right(starts, bucket_us) - 1)
+
+
+def month_name(at_us: int, tz: str) -> str:
+    """November."""
+    return to_datetime(at_us).astimezone(zone(tz)).strftime("%B")

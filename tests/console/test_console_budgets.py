@@ -1,0 +1,123 @@
+"""Budgets: read by whom they are open to, changed by forms that work without a script, and refused with the field's name."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx
+
+from gateway import people
+from tests.console.checks import sound
+from tests.console.conftest import Site
+from tests.console.test_console import paths
+from tests.console.test_overview import HOSTILE, filled
+
+
+async def token(browser: httpx.AsyncClient) -> str:
+    found = re.search(r'name="csrf" value="([0-9a-f]+)"', (await browser.get("/console/budgets")).text)
+    assert found is not None
+    return found[1]
+
+
+async def sent(browser: httpx.AsyncClient, path: str, **fields: Any) -> httpx.Response:
+    return await browser.post(path, data={"csrf": await token(browser), **fields})
+
+
+async def test_no_budget_says_what_one_is(site: Site) -> None:
+    answer = await (await site.signed_in()).get("/console/budgets")
+    sound(answer, paths(site))
+    assert "No budgets" in answer.text and "Set a budget" in answer.text
+
+
+async def test_each_role_reads_and_no_name_runs(site: Site) -> None:
+    await filled(site)
+    from sqlalchemy import text
+
+    async with site.parts.engine.begin() as connection:
+        for team, limit, period in ((1, 1, "month"), (2, 10**15, "week"), (3, 10**9, "total")):
+            await connection.execute(
+                text(
+                    "INSERT INTO budgets (scope_kind, scope_id, period, limit_nanousd, created_at_us)"
+                    " VALUES ('team', :team, :period, :limit, 0)"
+                ),
+                {"team": team, "limit": limit, "period": period},
+            )
+    for role, status in (("admin", 200), ("finance", 200), ("team_admin", 404)):
+        browser = await site.signed_in(role)
+        answer = await browser.get("/console/budgets")
+        sound(answer, paths(site))
+        assert ("No budgets" in answer.text) is (role == "team_admin")
+        assert ("Set a budget" in answer.text) is (role != "finance")
+        for number in (1, 2, 3, 4):
+            one = await browser.get(f"/console/budgets/{number}")
+            assert one.status_code == status, (role, number)
+            sound(one, paths(site))
+            assert "<img" not in one.text and "<script>alert" not in one.text
+            assert any(name[:4] in one.text for name in ("Lift", *HOSTILE)) or role != "admin"
+    spec = json.loads(re.search(r'id="c-burn">(.*?)</script>', (await (await site.signed_in()).get("/console/budgets/2")).text)[1])  # type: ignore[index]
+    assert spec["shade"]["x"] and len(spec["series"]) == 3 and len(spec["x"]) == len(spec["series"][0]["data"])
+
+
+async def test_a_budget_is_set_overridden_and_lifted(site: Site) -> None:
+    await people.add_team(site.parts.engine, "search")
+    browser = await site.signed_in()
+    fields = {
+        "scope_kind": "team",
+        "scope": "search",
+        "usd": "$1,500.50",
+        "per": "month",
+        "timezone": "Europe/Berlin",
+        "model": "",
+        "alerts": "50 %, 90",
+    }
+    answer = await sent(browser, "/console/budgets", **fields)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/budgets/1"), answer.text
+    made = (await people.list_budgets(site.parts.engine))[0]
+    assert (made.limit_nanousd, made.timezone, made.alerts) == (1_500_500_000_000, "Europe/Berlin", (50, 90))
+    assert (await sent(browser, "/console/budgets/1/override", usd="9", until="12h")).status_code == 303
+    assert (await people.list_budgets(site.parts.engine))[0].override_nanousd == 9 * 10**9
+    assert "End the override" in (await browser.get("/console/budgets/1")).text
+    assert (await sent(browser, "/console/budgets/1/end-override")).status_code == 303
+    assert (await people.list_budgets(site.parts.engine))[0].override_nanousd is None
+    assert (await sent(browser, "/console/budgets/1/lift")).headers["location"] == "/console/budgets"
+    assert await people.list_budgets(site.parts.engine) == []
+
+
+async def test_what_cannot_be_set_is_said_at_its_field(site: Site) -> None:
+    await people.add_team(site.parts.engine, "search")
+    browser = await site.signed_in()
+    good = {"scope_kind": "team", "scope": "search", "usd": "5", "per": "month", "timezone": "UTC", "model": "", "alerts": "80"}
+    for field, value in (
+        ("usd", "five"),
+        ("usd", "-1"),
+        ("scope", "<b>nobody"),
+        ("timezone", "Mars"),
+        ("alerts", "x"),
+        ("alerts", "500"),
+        ("per", "year"),
+    ):
+        answer = await sent(browser, "/console/budgets", **(good | {field: value}))
+        sound(answer, paths(site))
+        assert answer.status_code in (400, 404), field
+        assert f'id="d-{field}"' in answer.text or field == "per", (field, value)
+        assert "<b>nobody" not in answer.text and '<dialog id="set"' in answer.text
+    assert await people.list_budgets(site.parts.engine) == []
+    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"))
+    answer = await sent(browser, "/console/budgets/1/override", usd="9", until="yesterday")
+    sound(answer, paths(site))
+    assert answer.status_code == 400 and 'id="d-until"' in answer.text
+    assert (await sent(browser, "/console/budgets/99/override", usd="9", until="12h")).status_code == 404
+
+
+async def test_who_may_not_change_one_cannot(site: Site) -> None:
+    await people.add_team(site.parts.engine, "search")
+    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"))
+    fields = {"scope_kind": "team", "scope": "search", "usd": "5000", "per": "day"}
+    for role in ("finance", "team_admin"):
+        browser = await site.signed_in(role)
+        for path in ("/console/budgets", "/console/budgets/1/override", "/console/budgets/1/end-override", "/console/budgets/1/lift"):
+            answer = await sent(browser, path, **fields, until="12h")
+            assert answer.status_code in (403, 404), (role, path)
+    assert [one.limit_nanousd for one in await people.list_budgets(site.parts.engine)] == [5]

@@ -1,0 +1,85 @@
+"""Reports for people: parts add up to groups, groups to the total, and the total is the ledger's own sum."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from gateway import people
+from gateway.errors import NotFound
+from gateway.money.ledger import DAY_US
+from gateway.views import spend
+from tests.conftest import Database
+from tests.fixtures.ledger import mixed, write
+from tests.views.test_series import NOVEMBER
+
+UNTIL = NOVEMBER + 2 * DAY_US
+
+
+async def filled(database: Database) -> list[object]:
+    for name in ("one", "two", "three"):
+        await people.add_team(database.engine, name)
+    records = mixed(300, NOVEMBER, UNTIL)
+    await write(database.engine, records)
+    return list(records)
+
+
+def asked(*by: str, **more: object) -> spend.Asked:
+    return spend.Asked(by=by, since_us=NOVEMBER, until_us=UNTIL, **more)  # type: ignore[arg-type]
+
+
+async def test_everything_adds_up_to_the_ledger(database: Database) -> None:
+    records = await filled(database)
+    for by in (("team",), ("team", "model"), ("backend", "outcome"), ("day", "route"), ("tag", "hour"), ("key", "month")):
+        told = await spend.told(database.engine, asked(*by, tz="Europe/Berlin"))
+        total = told.report.total
+        assert told.ledger == total.cost == sum(group.line.cost for group in told.groups), by
+        assert total.requests == len(records) == sum(group.line.requests for group in told.groups)
+        for group in told.groups:
+            if len(by) > 1:
+                assert sum(line.cost for line in group.parts) == group.line.cost
+        assert told.series.total.of("cost") == total.cost
+        if by[0] not in ("day", "month"):
+            costs = [group.line.cost for group in told.groups]
+            assert costs == sorted(costs, reverse=True)
+            assert {group.name for group in told.groups} == {name for (name,) in told.series.by}
+
+
+async def test_a_sum_that_is_not_the_ledger_s_is_seen(database: Database) -> None:
+    await filled(database)
+    async with database.engine.begin() as connection:
+        await connection.execute(text("UPDATE usage SET cost = cost + 1 WHERE id = (SELECT id FROM usage WHERE cost > 0 LIMIT 1)"))
+    told = await spend.told(database.engine, asked("team"))
+    assert told.ledger == told.report.total.cost + 1
+
+
+async def test_filters_and_what_the_ledger_can_check(database: Database) -> None:
+    await filled(database)
+    told = await spend.told(database.engine, asked("model", team="two", where={"route": frozenset(("code", "none"))}))
+    assert told.ledger == told.report.total.cost > 0
+    by_backend = await spend.told(database.engine, asked("team", where={"backend": frozenset(("a",))}))
+    assert by_backend.ledger is None and not by_backend.checkable
+    assert 0 < by_backend.report.total.cost < (await spend.told(database.engine, asked("team"))).report.total.cost
+
+
+async def test_only_what_is_seen_counts(database: Database) -> None:
+    await filled(database)
+    told = await spend.told(database.engine, asked("team", scope=frozenset((2,))))
+    assert [group.name for group in told.groups] == ["two"] and told.ledger == told.report.total.cost
+    with pytest.raises(NotFound):
+        await spend.told(database.engine, asked("team", team="one", scope=frozenset((2,))))
+    nobody = await spend.told(database.engine, asked("team", scope=frozenset()))
+    assert (nobody.report.total.cost, nobody.ledger, nobody.groups) == (0, 0, ())
+
+
+async def test_an_empty_ledger_is_no_error(database: Database) -> None:
+    told = await spend.told(database.engine, asked("team", "model"))
+    assert (told.groups, told.ledger) == ((), 0)
+
+
+async def test_many_rows_are_added_up_when_asked(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(database)
+    monkeypatch.setattr(spend, "CHECKED_MAX", 10)
+    assert (await spend.told(database.engine, asked("team"))).ledger is None
+    told = await spend.told(database.engine, asked("team", check=True))
+    assert told.ledger == told.report.total.cost
