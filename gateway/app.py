@@ -124,6 +124,7 @@ class Application:
     async def reload(self, settings: Settings) -> None:
         """Take over new routes, backends and prices for requests to come. Raises ValueError and changes nothing when they are bad."""
         await self.takeover.file(settings)
+        await self._leave_word()  # whoever asks another worker is not to hear of the old ones
 
     def begin_drain(self) -> None:
         """Not ready, and no new request is taken."""

@@ -28,7 +28,7 @@ def build(settings: Settings, prices: Mapping[tuple[str, str], Price]) -> Catalo
     routes = {one.name: _route(one, settings.cache.ttl_s) for one in settings.routes}
     if not routes:  # without a policy each backend is asked for by its own name
         routes = {name: Route(name=name, backends=(name,), cache_ttl_s=settings.cache.ttl_s) for name in backends}
-    told = msgspec.msgpack.encode((backends, routes), enc_hook=sorted)
+    told = msgspec.msgpack.encode((backends, routes), order="deterministic")  # sets have another order in each process
     return Catalog(version=hashlib.sha256(told).hexdigest()[:12], backends=backends, routes=routes)
 
 

@@ -33,7 +33,7 @@ class Dumbbell(Struct, frozen=True, kw_only=True):
 
 
 class Piece(Struct, frozen=True, kw_only=True):
-    """A stretch of the strip that was not up. kind: of console.css, wt | dn | dr. x and width in per cent; y and height in pixels."""
+    """A stretch of the strip. kind: of console.css, up | wt | dn | dr. x and width in per cent; y and height in pixels."""
 
     kind: str
     x: float
@@ -73,6 +73,11 @@ def scale_ms(rows: Sequence[tuple[FirstToken, float | None]]) -> float:
     return float(next((scale for scale in SCALES_MS if scale >= most), math.ceil(most)))
 
 
+def scale_words(ms: float) -> str:
+    """250 ms, 2 s."""
+    return f"{ms:g} ms" if ms < 1000 else f"{ms / 1000:g} s"
+
+
 def dumbbell(first: FirstToken, objective_ms: float | None, scale: float) -> Dumbbell:
     """A hollow ring for what was predicted, a dot for what was seen."""
     predicted, seen = first.predicted_ms, first.seen_ms
@@ -91,8 +96,9 @@ def _place(ms: float | None, scale: float) -> float | None:
 
 
 def strip(slots: Sequence[Slot]) -> tuple[Piece, ...]:
-    """What is drawn over the thin green line: taller the worse it was."""
-    width, pieces = 100.0 / max(1, len(slots)), []
+    """A thin green line where somebody watched, and over it what was not up: taller the worse it was."""
+    width = 100.0 / max(1, len(slots))
+    pieces = [Piece(kind="up", x=round(a * width, 2), width=round((b - a) * width, 2), y=6, height=6) for a, b in _watched(slots)]
     for place, slot in enumerate(slots):
         for kind, share, y, height in (("wt", slot.waits, 2, 14), ("dr", slot.drained, 4, 10), ("dn", slot.ejected, 0, 18)):
             if share:
@@ -100,6 +106,19 @@ def strip(slots: Sequence[Slot]) -> tuple[Piece, ...]:
                     Piece(kind=kind, x=round(place * width, 2), width=round(max(LEAST_WIDTH, width * share), 2), y=y, height=height)
                 )
     return tuple(pieces)
+
+
+def _watched(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+    """Runs of minutes in which somebody was there: from, to (not included)."""
+    runs: list[tuple[int, int]] = []
+    for place, slot in enumerate(slots):
+        if slot.ejected is None:
+            continue
+        if runs and runs[-1][1] == place:
+            runs[-1] = (runs[-1][0], place + 1)
+        else:
+            runs.append((place, place + 1))
+    return runs
 
 
 def up(slots: Sequence[Slot]) -> float | None:

@@ -141,7 +141,7 @@ async def _values(request: Req, parts: Any, hardware: views.OwnedHardware, name:
         "full": full,
         "shown": shown,
         "counts": drawing.counts([one.state for one in shown], rows),
-        "scale": scale,
+        "scale": drawing.scale_words(scale),
         "span": minutes,
         "chosen": chosen,
         "chart": _chart(slots.get(chosen, []), next((row for row in rows if row.backend == chosen), None), query.tz),

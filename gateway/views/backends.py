@@ -248,7 +248,7 @@ def _row(parts: Watched, backend: Backend, seen: _Seen, order: Order | None, now
         routes=tuple(route.name for route in routes),
         parallel=backend.parallel,
         objective_ms=min((route.ttft_ms for route in routes if route.ttft_ms is not None), default=None),
-        workers=tuple(_of_worker(worker, view) for worker, view in views),
+        workers=tuple(_of_worker(worker, view) for worker, view in sorted(views, key=lambda one: (len(one[0]), one[0]))),
         drain=None
         if order is None or order.drained_at_us is None
         else DrainView(since_us=order.drained_at_us, by=order.drained_by, note=order.note),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -98,10 +99,14 @@ async def config(parts: Watched) -> ConfigView:
             refused="" if outcome is None else redact(outcome.refused),
             kept=() if outcome is None else outcome.kept,
         ),
-        workers=tuple(_worker(one, hash_) for one in await workers(parts)),
+        workers=_workers(await workers(parts), hash_),
         expected=parts.settings.server.workers,
         tables=tables(parts.settings),
     )
+
+
+def _workers(told: Sequence[Told], settings: str) -> tuple[WorkerConfig, ...]:
+    return tuple(_worker(one, settings) for one in sorted(told, key=lambda one: (len(one.worker), one.worker)))
 
 
 def _worker(told: Told, settings: str) -> WorkerConfig:
@@ -132,7 +137,7 @@ async def reload(parts: Watched, actor: Actor, engine: AsyncEngine) -> Reloaded:
     if outcome.refused:
         raise InvalidRequest(f"{redact(outcome.refused)} The settings before it stay in force.", code="reload_refused", status=422)
     found = await _taken(parts, outcome.settings, asked)
-    told = tuple(_worker(one, outcome.settings) for one in found)
+    told = _workers(found, outcome.settings)
     complete = len(told) >= parts.settings.server.workers and all(one.in_force for one in told)
     return Reloaded(complete=complete, settings=outcome.settings, kept=outcome.kept, workers=told)
 

@@ -73,12 +73,16 @@ def test_a_dumbbell_lies_on_the_page_s_one_scale() -> None:
 
 def test_a_strip_shows_what_was_short_and_what_was_worse_is_taller() -> None:
     slots = [slot(), slot(waits=0.5), slot(ejected=0.01), slot(drained=1.0)]
-    waited, ejected, drained = drawing.strip(slots)
+    line, waited, ejected, drained = drawing.strip(slots)
+    assert (line.kind, line.x, line.width) == ("up", 0.0, 100.0)
     assert (waited.kind, waited.x, waited.width) == ("wt", 25.0, 12.5)
     assert (ejected.kind, ejected.x, ejected.width) == ("dn", 50.0, 0.5) and ejected.height > waited.height > drained.height
     assert drawing.up(slots) == pytest.approx((1 + 0.5 + 0.99 + 0) / 4)
     unwatched = Slot(at=0, predicted_ms=None, seen_ms=None, attempts=0, waits=None, ejected=None, drained=None)
     assert drawing.up([unwatched]) is None and drawing.strip([unwatched]) == ()
+    lines = [(one.x, one.width) for one in drawing.strip([unwatched, slot(), slot(), unwatched, slot()])]
+    assert lines == [(20.0, 40.0), (80.0, 20.0)], "nothing is said of when nobody was there"
+    assert (drawing.scale_words(250.0), drawing.scale_words(2000.0)) == ("250 ms", "2 s")
 
 
 def test_blocks_of_a_cache_are_squares() -> None:
