@@ -80,4 +80,10 @@ def greeting(chosen: Settings, url: str, key: str) -> str:
         f'  -d \'{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "What is a toll road?"}}]}}\'',
         "",
     ]
+    if chosen.console.enabled:
+        lines += [
+            f"The console is at {url}/console. Sign in with the first admin key, which the gateway printed when it first started;",
+            "for e-mail and password: tollway members add you@example.org --admin",
+            "",
+        ]
     return "\n".join(lines)

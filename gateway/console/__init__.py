@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway import access
 from gateway.auth import Keyring
 from gateway.console import (
+    account,
     assets,
     audit_log,
     backends,
@@ -63,7 +64,8 @@ def handlers(parts: Any) -> list[ControllerRouterHandler]:
     sessions = Sessions(parts.engine, parts.keyring, chosen.session_hours)
     doorman = login.Doorman(sessions, chosen.secure_cookies)
     pages = (overview, requests, request, backends, routes, reports, teams, budgets, playground, audit_log, settings)
-    return routers(parts, doorman, [*login.handlers(doorman), *(handler for page in pages for handler in page.handlers(parts))])
+    own = [*login.handlers(doorman), *account.handlers(doorman)]
+    return routers(parts, doorman, [*own, *(handler for page in pages for handler in page.handlers(parts))])
 
 
 def routers(parts: Watched, doorman: login.Doorman, pages: list[BaseRouteHandler]) -> list[ControllerRouterHandler]:

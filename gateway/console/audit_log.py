@@ -12,9 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import audit
 from gateway.access import TEAM_EDIT, actor
-from gateway.console import shell
+from gateway.console import figures, shell
 from gateway.console.shell import Asked
 from gateway.errors import InvalidRequest
+from gateway.money.windows import zone
 
 FIELDS = ("actor", "action", "kind", "ident")
 KINDS = ("", "key", "team", "member", "budget", "limit", "price", "backend", "route", "session")
@@ -61,7 +62,7 @@ def handlers(parts: Audited) -> list[BaseRouteHandler]:
             title="Audit log",
             query=query,
             subtitle=shell.spelled(query),
-            entries=[(one, fields(one)) for one in found],
+            entries=[(one, fields(one, query.tz)) for one in found],
             chosen=[(name, query.more[name]) for name in FIELDS if query.more[name]]
             + ([("team", query.one("team"))] if query.one("team") else []),
             older=None if cursor is None else query.url("/console/audit", after=cursor),
@@ -71,17 +72,38 @@ def handlers(parts: Audited) -> list[BaseRouteHandler]:
     return [log]
 
 
-def fields(entry: audit.Entry) -> list[Field]:
-    """What was written before and after, field by field: those that changed first."""
+def fields(entry: audit.Entry, tz: str) -> list[Field]:
+    """What was written before and after, field by field: those that changed first. Of a thing that came or went what it had."""
     before, after = entry.before or {}, entry.after or {}
-    found = [Field(name, _text(before, name), _text(after, name)) for name in dict.fromkeys((*before, *after))]
+    names = [name for name in dict.fromkeys((*before, *after)) if not (_is_nothing(before.get(name)) and _is_nothing(after.get(name)))]
+    found = [Field(_called(name), _text(before, name, tz), _text(after, name, tz)) for name in names]
     return sorted(found, key=lambda field: not field.changed)
 
 
-def _text(values: dict[str, Any], name: str) -> str | None:
+def _is_nothing(value: Any) -> bool:
+    return value is None or value in ("", [], {})
+
+
+def _called(name: str) -> str:
+    """limit_nanousd is the limit, expires_at_us when it expires."""
+    return name.removesuffix("_nanousd").removesuffix("_us").removesuffix("_at").replace("_", " ")
+
+
+def _text(values: dict[str, Any], name: str, tz: str) -> str | None:
+    """A value for people; None where the field is not there."""
     if name not in values:
         return None
     value = values[name]
+    if _is_nothing(value):
+        return "none"
+    if isinstance(value, int) and name.endswith("_us"):
+        return figures.rfc3339(value, zone(tz))
+    if isinstance(value, int) and name.endswith("_nanousd"):
+        return figures.exact(value)
+    if isinstance(value, list) and all(isinstance(one, str | int) for one in value):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict) and all(isinstance(one, str | int | None) for one in value.values()):
+        return ", ".join(f"{key}: {'none' if one is None else one}" for key, one in value.items())
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -54,7 +54,7 @@ def open_handlers(doorman: Doorman) -> list[BaseRouteHandler]:
     async def sign_in(request: Asked) -> Response[str]:
         sent = await _sent(request)
         try:
-            token = await _token(doorman.sessions, sent, _address(request))
+            token = await _token(doorman.sessions, sent, address(request))
         except NotReady:
             raise
         except GatewayError as error:
@@ -71,7 +71,7 @@ def open_handlers(doorman: Doorman) -> list[BaseRouteHandler]:
         try:
             if sent.get("password") != sent.get("again"):
                 raise InvalidRequest("The two passwords differ: write the same one twice.", param="again")
-            token = await doorman.sessions.with_link(sent.get("link", ""), sent.get("password", ""), _address(request))
+            token = await doorman.sessions.with_link(sent.get("link", ""), sent.get("password", ""), address(request))
         except NotReady:
             raise
         except GatewayError as error:
@@ -101,7 +101,8 @@ async def _sent(request: Asked) -> dict[str, str]:
     return {name: str(value)[:FIELD_MAX] for name, value in (await request.form()).items()}
 
 
-def _address(request: Asked) -> str:
+def address(request: Asked) -> str:
+    """Where a try to sign in comes from, for the throttle."""
     return request.client.host if request.client is not None else ""
 
 

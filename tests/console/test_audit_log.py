@@ -15,15 +15,25 @@ def entry(before: dict[str, object] | None, after: dict[str, object] | None) -> 
     )
 
 
-def test_fields_that_changed_stand_first() -> None:
-    told = fields(entry({"name": "a", "models": None, "tag": "t"}, {"name": "a", "models": ["x"], "tag": "u"}))
-    assert [(one.name, one.before, one.after, one.changed) for one in told] == [
-        ("models", "null", '["x"]', True),
-        ("tag", "t", "u", True),
-        ("name", "a", "a", False),
+def test_fields_that_changed_stand_first_and_are_written_for_people() -> None:
+    told = fields(entry({"name": "a", "models": None, "tag": ""}, {"name": "a", "models": ["x", "y"], "tag": ""}), "UTC")
+    assert [(one.name, one.before, one.after, one.changed) for one in told] == [("models", "none", "x, y", True), ("name", "a", "a", False)]
+    made = {
+        "expires_at_us": 1_800_000_000_000_000,
+        "limit_nanousd": 1_500_000_000,
+        "teams": {"search": "member"},
+        "former": [{"public": "p"}],
+        "rpm": 5,
+        "blocked_at_us": None,
+    }
+    assert [(one.name, one.before, one.after) for one in fields(entry(None, made), "Europe/Berlin")] == [
+        ("expires", None, "2027-01-15T09:00:00+01:00"),
+        ("limit", None, "$1.500000000"),
+        ("teams", None, "search: member"),
+        ("former", None, '[{"public":"p"}]'),
+        ("rpm", None, "5"),
     ]
-    assert [(one.name, one.before, one.after) for one in fields(entry(None, {"n": 1}))] == [("n", None, "1")]
-    assert fields(entry(None, None)) == []
+    assert fields(entry(None, None), "UTC") == []
 
 
 async def test_the_log_is_read_filtered_and_turned(site: Site) -> None:

@@ -31,9 +31,17 @@
   const exact = () => root.toggleAttribute("data-exact");
   const open = (id) => {
     const dialog = document.getElementById(id);
-    if (!dialog || dialog.open) return;
+    if (!(dialog instanceof HTMLDialogElement) || dialog.open) return;
     $$("dialog[open]").forEach((other) => other.close());
     dialog.showModal();
+  };
+  /* A link to a dialog of another page: opened as its own button does, and the address forgets it, else :target would show it again. */
+  const fromAddress = () => {
+    const id = location.hash.slice(1);
+    if (!(document.getElementById(id) instanceof HTMLDialogElement)) return;
+    location.hash = "";
+    history.replaceState(null, "", location.pathname + location.search);
+    open(id);
   };
   const find = () => { const search = $("[data-search]"); if (search) search.focus(); else open("help"); };
   const copy = (button) => navigator.clipboard?.writeText(button.dataset.copy).then(() => say("Copied"));
@@ -103,5 +111,6 @@
     document.addEventListener("htmx:beforeRequest", (event) => { hold(event); if (!event.defaultPrevented) busy(event); });
     document.addEventListener("htmx:afterSettle", settled);
     setInterval(tick, every);
+    fromAddress();
   });
 })();
