@@ -83,26 +83,29 @@ class Compiled:
         room = self._room(x, kv_heads, head_dim, len(rows))
         work = (positions.numpy(), layout.places[0].numpy(), layout.places[1].numpy(), *spans(layout, room[1].shape[1] // kv_heads - 2))
         counters = np.zeros((layers * kernel.LAST_NORM + 2, COUNTERS), np.int64)
-        given = (self._model, (keys, values), (*work, rows.numpy()), room)
+        given = (self._model, (keys, values, values.ctypes.data), (*work, rows.numpy()), room)
         for _ in range(self._threads - 1):
             self._pool.submit(kernel.step, counters, given)
         kernel.step(counters, given)
-        return torch.from_numpy(room[-1])
+        return torch.from_numpy(room[-2])
 
     def _room(self, x: Tensor, kv_heads: int, head_dim: int, chosen: int) -> tuple[Any, ...]:
         """What phases hand to each other."""
         qkv, _, gate_up, _, *_ = self._parts.products
         rows, widest = len(x), max(one.ins for one in self._parts.products)
         mixed = np.empty((rows, qkv.outs), np.float32)
+        wide = np.empty((max(rows, chosen), widest), np.float32)
+        narrow = np.zeros((max(rows, chosen), -(-widest // 4) * 4), np.uint8)
         return (
             x.numpy(),
             mixed.reshape(rows, -1, head_dim),
             mixed,
             np.empty((rows, gate_up.outs), np.float32),
-            np.empty((max(rows, chosen), widest), np.float32),
-            np.zeros((max(rows, chosen), -(-widest // 4) * 4), np.uint8),
+            wide,
+            narrow,
             np.empty(max(rows, chosen), np.float32),
             np.empty((chosen, self._parts.products[-1].outs), np.float32),
+            (wide.ctypes.data, narrow.ctypes.data, self._model[1].ctypes.data),
         )
 
 

@@ -17,6 +17,7 @@ from local_engine.machine import SIX, TILE, compiled, give_way, pause, seen, sum
 
 BLOCK = 16  # tokens of a block of keys and values
 ROWS = 48  # of a product's piece of work: their inputs stay near while its weights are read
+MOST_TILES, LEAST_PIECES = 4, 24  # so many of a product at once, if it is so many pieces then
 QUERIES = 24  # of a piece of attention, if a group of heads is not larger
 SPINS = 1000  # looks at a counter, some tens of microseconds, before others of the machine are let through
 
@@ -35,32 +36,30 @@ _f32, _int8, _block = machine.tiles(TILE, False), machine.tiles(TILE, True), mac
 # ---- products ---------------------------------------------------------------------------------------------------------------------------
 @compiled
 def _pieces(one: Any, rows: Any) -> Any:
-    return (one[OUTS] + TILE - 1) // TILE * ((rows + ROWS - 1) // ROWS)
+    """How many pieces of work a product is, and how many tiles are in one: more of them, where there are enough to share out."""
+    tiles = (one[OUTS] + TILE - 1) // TILE
+    each = min(MOST_TILES, max(1, tiles // LEAST_PIECES))
+    return (tiles + each - 1) // each * ((rows + ROWS - 1) // ROWS), each
 
 
 @compiled
-def _product(one: Any, extras: Any, piece: Any, inputs: Any, out: Any, add: Any) -> None:
-    """TILE outputs of at most ROWS rows, written to `out` or added to it."""
-    wide, narrow, steps, sums = inputs
-    rows, tiles = out.shape[0], (one[OUTS] + TILE - 1) // TILE
-    tile, row = piece % tiles, piece // tiles * ROWS
-    last, first = min(row + ROWS, rows), tile * TILE
-    size, padded = min(TILE, one[OUTS] - first), tiles * TILE
-    start, to = extras.ctypes.data + 4 * (one[EXTRAS] + first), sums.ctypes.data
-    whole = sums.view(np.int32)
+def _product(one: Any, first: Any, row: Any, inputs: Any, out: Any, add: Any) -> None:
+    """Outputs of the tile that begins at `first`, of at most ROWS rows from `row` on, written to `out` or added to it."""
+    wide, width, narrow, narrow_width, steps, extras_at, extras, sums, whole, to = inputs
+    last, size = min(row + ROWS, out.shape[0]), min(TILE, one[OUTS] - first)
+    padded = (one[OUTS] + TILE - 1) // TILE * TILE
+    start = extras_at + 4 * (one[EXTRAS] + first)
     count = (one[INS] + 3) // 4 if one[IS_INT8] else one[INS]
-    w = one[DATA] + 4 * TILE * tile * count
+    w = one[DATA] + 4 * first * count
     while row < last:
         if one[IS_INT8]:
-            x = narrow.ctypes.data + row * narrow.shape[1]
-            done = _int8(last - row, (w, 4 * TILE, x, narrow.shape[1], count, start, 0, to, 4 * TILE))
+            done = _int8(last - row, (w, 4 * TILE, narrow + row * narrow_width, narrow_width, count, start, 0, to, 4 * TILE))
             scales, bias = one[EXTRAS] + padded + first, one[EXTRAS] + 2 * padded + first
             for r in range(done):
                 for i in range(size):
                     sums[r, i] = F(whole[r, i]) * (steps[row + r] * extras[scales + i]) + extras[bias + i]
         else:
-            x = wide.ctypes.data + 4 * row * wide.shape[1]
-            done = _f32(last - row, (w, 4 * TILE, x, 4 * wide.shape[1], count, start, 0, to, 4 * TILE))
+            done = _f32(last - row, (w, 4 * TILE, wide + 4 * row * width, 4 * width, count, start, 0, to, 4 * TILE))
         for r in range(done):
             for i in range(size):
                 if add:
@@ -135,7 +134,7 @@ def _rounded(row: Any, out: Any) -> Any:
 @compiled
 def _prepare(phase: Any, row: Any, one: Any, norm: Any, room: Any, exponents: Any) -> None:
     """The input of the product that comes next, rounded where that is an int8 one."""
-    x, _, flat, gate_up, wide, narrow, steps, _ = room
+    x, _, flat, gate_up, wide, narrow, steps, _, _ = room
     to = wide[row, : one[INS]]
     if phase == ATTENDED:
         for i in range(to.shape[0]):
@@ -150,8 +149,9 @@ def _prepare(phase: Any, row: Any, one: Any, norm: Any, room: Any, exponents: An
 
 
 @compiled
-def _turn(row: Any, norm: Any, turns: Any, keys: Any, values: Any, offset: Any) -> None:
+def _turn(row: Any, norm: Any, turns: Any, at: Any) -> None:
     """Queries and keys of a row [heads + 2 * kv_heads, head_dim] are normed, if the model does that, and turned; keys and values kept."""
+    keys, values, offset = at
     kv_heads, head_dim = keys.shape[0], keys.shape[1]
     heads = row.shape[0] - 2 * kv_heads
     weights, eps = norm
@@ -170,12 +170,12 @@ def _turn(row: Any, norm: Any, turns: Any, keys: Any, values: Any, offset: Any) 
 
 # ---- attention --------------------------------------------------------------------------------------------------------------------------
 @compiled
-def _attend(heads: Any, table: Any, length: Any, keys: Any, values: Any, own: Any) -> None:
+def _attend(heads: Any, table: Any, length: Any, place: Any, own: Any) -> None:
     """One key head for some consecutive rows of a sequence, of which the first sees `length` tokens and each other one more.
 
-    heads [rows, group, head_dim]: queries, then what they found. keys [blocks, head_dim, BLOCK], values [blocks, BLOCK, head_dim].
+    heads [rows, group, head_dim]: queries, then what they found. place: the address of all keys and values, layer, head, shape of the keys.
     """
-    asked, scores, found, exponents, _ = own
+    asked, scores, found, exponents, _, _ = own
     rows, group, head_dim = heads.shape
     total, scale = length + rows - 1, LOG2_E / np.sqrt(F(head_dim))
     for r in range(rows):
@@ -183,10 +183,12 @@ def _attend(heads: Any, table: Any, length: Any, keys: Any, values: Any, own: An
             for d in range(head_dim):
                 asked[r * group + g, d] = heads[r, g, d] * scale
                 found[r * group + g, d] = F(0)
-    _score(table, total, rows * group, keys, own)
+    cache, layer, head, (_, blocks, kv_heads, _, _, _) = place
+    first, each = cache + 8 * BLOCK * head_dim * (layer * blocks * kv_heads + head), 8 * BLOCK * head_dim * kv_heads
+    _score(table, total, rows * group, (first, each), own)
     for v in range(rows * group):
         asked[v, 0] = F(1) / _weigh(scores[v], exponents, length + v // group, total)
-    _mix(table, total, rows * group, values, own)
+    _mix(table, total, rows * group, (first + 4 * BLOCK * head_dim, each), own)
     for r in range(rows):
         for g in range(group):
             for d in range(head_dim):
@@ -195,13 +197,15 @@ def _attend(heads: Any, table: Any, length: Any, keys: Any, values: Any, own: An
 
 @compiled
 def _score(table: Any, total: Any, vectors: Any, keys: Any, own: Any) -> None:
-    asked, scores, found, _, _ = own
-    wide, long = 4 * keys.shape[1], 4 * scores.shape[1]
+    """keys: the address of those of block 0, and bytes to the next block's."""
+    asked, scores, found, _, _, _ = own
+    head_dim, wide, long = asked.shape[1], 4 * asked.shape[1], 4 * scores.shape[1]
+    asked_at, scores_at, zeros = asked.ctypes.data, scores.ctypes.data, found.ctypes.data
     for start in range(0, total, BLOCK):
-        w, v = keys[table[start // BLOCK]].ctypes.data, 0
+        w, v = keys[0] + keys[1] * table[start // BLOCK], 0
         while v < vectors:
-            x, to = asked.ctypes.data + v * wide, scores.ctypes.data + v * long + 4 * start
-            v += _block(vectors - v, (w, 4 * BLOCK, x, wide, keys.shape[1], found.ctypes.data, 0, to, long))  # zeros are found so far
+            given = (w, 4 * BLOCK, asked_at + v * wide, wide, head_dim, zeros, 0, scores_at + v * long + 4 * start, long)
+            v += _block(vectors - v, given)
 
 
 @compiled
@@ -220,40 +224,51 @@ def _weigh(row: Any, exponents: Any, length: Any, total: Any) -> Any:
 
 @compiled
 def _mix(table: Any, total: Any, vectors: Any, values: Any, own: Any) -> None:
-    _, scores, found, _, _ = own
-    wide, long = 4 * values.shape[2], 4 * scores.shape[1]
+    _, scores, found, _, _, _ = own
+    head_dim, wide, long = found.shape[1], 4 * found.shape[1], 4 * scores.shape[1]
+    scores_at, found_at = scores.ctypes.data, found.ctypes.data
     for start in range(0, total, BLOCK):
         count, d = min(BLOCK, total - start), 0
-        while d < values.shape[2]:
-            w, size, v = values[table[start // BLOCK]].ctypes.data + 4 * d, min(TILE, values.shape[2] - d), 0
+        while d < head_dim:
+            w, size, v = values[0] + values[1] * table[start // BLOCK] + 4 * d, min(TILE, head_dim - d), 0
             while v < vectors:
-                x, to = scores.ctypes.data + v * long + 4 * start, found.ctypes.data + v * wide + 4 * d
-                given = (w, wide, x, long, count, to, wide, to, wide)
+                to = found_at + v * wide + 4 * d
+                given = (w, wide, scores_at + v * long + 4 * start, long, count, to, wide, to, wide)
                 v += _f32(vectors - v, given) if size == TILE else _block(vectors - v, given)
             d += TILE if size == TILE else BLOCK
 
 
 # ---- a step -----------------------------------------------------------------------------------------------------------------------------
 @compiled
-def _do(phase: Any, layer: Any, piece: Any, one: Any, given: Any, own: Any) -> None:
+def _work(phase: Any, layer: Any, taken: Any, pieces: Any, given: Any, own: Any) -> None:
+    """Pieces of a phase, until all are taken."""
     model, cache, work, room = given
-    _, extras, norms, head_norms, turns, eps = model
-    keys, values = cache
+    products, extras, norms, head_norms, turns, eps = model
+    keys, values, _ = cache
     positions, blocks, offsets, tables, spans, chosen = work
-    x, mixed, flat, gate_up, wide, narrow, steps, logits = room
-    group = mixed.shape[1] // keys.shape[2] - 2
-    if phase == TURN:
-        norm, block = (head_norms[layer % head_norms.shape[0]], eps), blocks[piece]
-        _turn(mixed[piece], norm, turns[positions[piece]], keys[layer, block, :, 0], values[layer, block, :, 1], offsets[piece])
-    elif phase == ATTEND:
-        span, head = spans[piece // keys.shape[2]], piece % keys.shape[2]
-        heads = mixed[span[0] : span[0] + span[1], head * group : (head + 1) * group]
-        _attend(heads, tables[span[2]], np.int64(span[3]), keys[layer, :, head, 0], values[layer, :, head, 1], own)
-    elif phase in (QKV, OUT, GATE_UP, DOWN, HEAD):
-        to = flat if phase == QKV else gate_up if phase == GATE_UP else logits if phase == HEAD else x
-        _product(one, extras, piece, (wide, narrow, steps, own[4]), to, phase in (OUT, DOWN))
-    else:
-        _prepare(phase, piece, one, (norms[2 * layer + (phase == MLP_NORM)], eps, chosen), room, own[3])
+    x, mixed, flat, gate_up, wide, narrow, steps, logits, places = room
+    one, kv_heads = products[4 * layer + PRODUCT[phase]], keys.shape[2]
+    group, norm = mixed.shape[1] // kv_heads - 2, norms[min(2 * layer + (phase == MLP_NORM), norms.shape[0] - 1)]
+    to = flat if phase == QKV else gate_up if phase == GATE_UP else logits if phase == HEAD else x
+    inputs = (places[0], wide.shape[1], places[1], narrow.shape[1], steps, places[2], extras, own[4], own[5], own[4].ctypes.data)
+    each = _pieces(one, 1)[1]
+    columns = _pieces(one, 1)[0]
+    piece = took(taken)
+    while piece < pieces:
+        if phase == TURN:
+            at = (keys[layer, blocks[piece], :, 0], values[layer, blocks[piece], :, 1], offsets[piece])
+            _turn(mixed[piece], (head_norms[layer % head_norms.shape[0]], eps), turns[positions[piece]], at)
+        elif phase == ATTEND:
+            span, head = spans[piece // kv_heads], piece % kv_heads
+            heads = mixed[span[0] : span[0] + span[1], head * group : (head + 1) * group]
+            _attend(heads, tables[span[2]], np.int64(span[3]), (cache[2], layer, head, keys.shape), own)
+        elif phase in (QKV, OUT, GATE_UP, DOWN, HEAD):
+            for tile in range(piece % columns * each, min((piece % columns + 1) * each, (one[OUTS] + TILE - 1) // TILE)):
+                _product(one, tile * TILE, piece // columns * ROWS, inputs, to, phase in (OUT, DOWN))
+        else:
+            _prepare(phase, piece, one, (norm, eps, chosen), room, own[3])
+        took(taken + 64)
+        piece = took(taken)
 
 
 @compiled
@@ -266,7 +281,8 @@ def _own(given: Any) -> Any:
     for span in range(spans.shape[0]):
         vectors = max(vectors, group * spans[span, 1])
     asked, scores, found = np.empty((vectors, head_dim), F), np.empty((vectors, long), F), np.empty((vectors, head_dim), F)
-    return asked, scores, found, np.empty(max(long, room[4].shape[1]), F), np.empty((SIX, TILE), F)
+    sums = np.empty((SIX, TILE), F)
+    return asked, scores, found, np.empty(max(long, room[4].shape[1]), F), sums, sums.view(np.int32)
 
 
 def _step(edition: int) -> Any:
@@ -284,18 +300,13 @@ def _step(edition: int) -> Any:
         for number in range(layers * LAST_NORM + 2):
             layer = min(number // LAST_NORM, layers)
             phase = number - layer * LAST_NORM + (LAST_NORM if layer == layers else 0)
-            one = products[4 * layer + PRODUCT[phase]]
             pieces = work[5].shape[0] if phase >= LAST_NORM else rows
             if phase == ATTEND:
                 pieces = work[4].shape[0] * given[1][0].shape[2]
             elif phase in (QKV, OUT, GATE_UP, DOWN, HEAD):
-                pieces = _pieces(one, pieces)
+                pieces = _pieces(products[4 * layer + PRODUCT[phase]], pieces)[0]
             taken, looks = counters.ctypes.data + 128 * number, 0
-            piece = took(taken)
-            while piece < pieces:
-                _do(phase, layer, piece, one, given, own)
-                took(taken + 64)
-                piece = took(taken)
+            _work(phase, layer, taken, pieces, given, own)
             while seen(taken + 64) < pieces:
                 looks += 1
                 if looks < SPINS:
