@@ -14,7 +14,7 @@ from litestar.types import ASGIApp, HTTPResponseStartEvent, Message, Receive, Sc
 
 from gateway import access
 from gateway.access import Actor
-from gateway.api.endpoint import Endpoint
+from gateway.api.endpoint import Endpoint, Reply
 from gateway.console import decision_drawing, shell
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.views import playground as view
@@ -63,9 +63,13 @@ def handlers(parts: Any) -> list[BaseRouteHandler]:
     @post("/playground/send", access=access.WATCH)
     async def send(request: Request[Any, Any, Any]) -> Relayed:
         """A JSON object of the form's fields; the answer is the surface's own: an event stream, or an error in its shape."""
-        play = view.checked(_object(await request.body()))
-        who = await view.principal(parts.engine, access.actor(request), play.key)
-        body, headers = view.body_of(play, stream=True), view.headers_of(play)
+        try:
+            play = view.checked(_object(await request.body()))
+            who = await view.principal(parts.engine, access.actor(request), play.key)
+            body, headers = view.body_of(play, stream=True), view.headers_of(play)
+        except GatewayError as error:
+            refusal = error
+            return Relayed(lambda _, send: Reply(send, endpoint.dialect).refuse(refusal))
         return Relayed(lambda receive, send: endpoint.ask(who, body, headers, receive, send))
 
     @get("/playground/-/why/{request_id:str}", access=access.WATCH)

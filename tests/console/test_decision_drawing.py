@@ -67,7 +67,7 @@ def decisions(draw: Any) -> Decision:
     return made
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(decisions(), st.dictionaries(st.sampled_from([f"backend-{n}" for n in range(8)]), st.integers(0, 10**7)))
 def test_every_candidate_is_drawn_once_and_nothing_leaves_its_box(decision: Decision, seen: dict[str, int]) -> None:
     told = tell(decision)

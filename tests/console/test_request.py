@@ -60,15 +60,11 @@ async def test_it_says_the_answer_first_and_then_the_proof(site: Site) -> None:
     assert [drawn.count(f"<bdi>{c.backend}</bdi>") for c in decided().candidates] == [1, 1]
 
 
-async def test_a_choice_that_computes_otherwise_is_told_in_red(site: Site) -> None:
+async def test_a_choice_that_computes_otherwise_is_told_and_why_there_is_none(site: Site) -> None:
     browser = await site.signed_in()
     one = failed_over()
     await stored(site, one, order=(1, 0) if decided().order == (0, 1) else (0, 1))
     assert "Recomputed from the record, differs: choice" in (await browser.get(f"/console/requests/{one.id}")).text
-
-
-async def test_without_a_decision_it_says_why(site: Site) -> None:
-    browser = await site.signed_in()
     cached, refused, plain = record(NOW, [], outcome="cached"), record(NOW, [], outcome="refused"), record(NOW, [("a", "completed", 5)])
     await write(site.parts.engine, [cached, refused, plain])
     for one, words in ((cached, "from the response cache"), (refused, "refused before a backend"), (plain, "No decision is stored")):

@@ -64,15 +64,11 @@ async def test_what_is_hostile_is_text(site: Site) -> None:
         assert HOSTILE not in answer.text and HOSTILE in unescape(answer.text)
 
 
-async def test_without_a_request_it_says_what_to_do(site: Site) -> None:
+async def test_without_a_request_it_says_what_to_do_and_to_finance_which_role_it_needs(site: Site) -> None:
+    assert (await (await site.signed_in("finance")).get("/console/requests")).status_code == 403
     browser = await site.signed_in("team_admin")
     answer = await browser.get("/console/requests")
     assert "No requests in this range" in answer.text and "/console/playground" in answer.text
-
-
-async def test_finance_is_told_which_role_it_needs(site: Site) -> None:
-    browser = await site.signed_in("finance")
-    assert (await browser.get("/console/requests")).status_code == 403
 
 
 NOW = 1_795_000_000_000_000
