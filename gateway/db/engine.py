@@ -6,17 +6,18 @@ Knows no table. Every SQLite transaction begins IMMEDIATE (a deferred one that r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, ColumnElement, Connection, event, literal_column, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.settings import Storage
 
+T = TypeVar("T")
 BUSY_TIMEOUT_MS = 5000
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 6.0  # the client's own limit: a little more than the server's, so that the server speaks first
@@ -107,6 +108,17 @@ async def snapshot(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         view = view.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     async with view.connect() as connection:
         yield connection
+
+
+async def twice(read: Callable[[], Awaitable[T]]) -> T:
+    """What `read` reads, asked once more where its connection was lost: Postgres was restarted, or ended a transaction of a machine that
+    stood still for seconds."""
+    try:
+        return await read()
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+    return await read()
 
 
 def _sqlite(url: URL, power: bool) -> AsyncEngine:

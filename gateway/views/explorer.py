@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.access import Actor
 from gateway.console.query import Query
-from gateway.db.engine import snapshot
+from gateway.db.engine import snapshot, twice
 from gateway.db.tables import teams
 from gateway.money.pricing import usd
 from gateway.views.explorer_counts import Counts, Facet, count
@@ -51,6 +51,10 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 async def listing(engine: AsyncEngine, actor: Actor, query: Query) -> Listing:
     """InvalidRequest names what was asked wrongly."""
+    return await twice(lambda: _listing(engine, actor, query))
+
+
+async def _listing(engine: AsyncEngine, actor: Actor, query: Query) -> Listing:
     order = order_of(query.sort)
     place = place_of(query.after, order)
     async with snapshot(engine) as connection:

@@ -7,8 +7,9 @@ import time
 
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
-from gateway.db.engine import clock_us, database_url, make_engine, reading, redacted
+from gateway.db.engine import clock_us, database_url, make_engine, reading, redacted, twice
 from gateway.settings import Storage
 from tests.conftest import Database
 
@@ -107,3 +108,27 @@ async def test_postgres_ends_a_session_that_would_hold_others_up(database: Datab
     async with database.engine.connect() as connection:
         found = [(await connection.execute(text(f"SHOW {name}"))).scalar_one() for name in names]
     assert found == ["2s", "5s", "5s"]
+
+
+async def test_a_read_whose_connection_was_lost_is_asked_once_more(database: Database) -> None:
+    if database.name != "postgresql":
+        pytest.skip("SQLite has no connection to lose")
+    tries = []
+
+    async def read() -> int:
+        async with reading(database.engine).connect() as connection:
+            tries.append((await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one())
+            if len(tries) == 1:
+                async with database.engine.connect() as other:
+                    await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": tries[0]})
+            return int((await connection.execute(text("SELECT 7"))).scalar_one())
+
+    assert await twice(read) == 7
+    assert len(tries) == 2
+    with pytest.raises(DBAPIError):
+        await twice(lambda: _wrong(database))
+
+
+async def _wrong(database: Database) -> None:
+    async with reading(database.engine).connect() as connection:
+        await connection.execute(text("SELECT nothing FROM nowhere"))
