@@ -14,6 +14,8 @@ CHROMIUM = shutil.which("chromium") or ""
 DESKTOP, PHONE = (1440, 900), (390, 844)
 SETTLE_MS = 10_000
 SERIOUS = ("serious", "critical")
+ALL = {"resultTypes": ["violations"]}
+WCAG = {"resultTypes": ["violations"], "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
 
 
 @contextlib.contextmanager
@@ -76,9 +78,9 @@ class Browsing:
         """Of the whole page, in pixels."""
         return int(self.page.evaluate("() => document.documentElement.scrollHeight"))
 
-    def violations(self) -> list[str]:
+    def violations(self, options: dict[str, Any] | None = None) -> list[str]:
         """What axe finds serious, with where."""
-        found: list[dict[str, Any]] = self._axe.run(self.page).response["violations"]
+        found: list[dict[str, Any]] = self._axe.run(self.page, options=options or ALL).response["violations"]
         return [
             f"{one['id']} ({one['impact']}): {', '.join(str(node['target'][0]) for node in one['nodes'][:3])}"
             for one in found

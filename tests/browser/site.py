@@ -27,7 +27,7 @@ from tests.fixtures.ledger import write
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'
 DAY_US = 86_400_000_000
-BUDGETS = {"growth": "0.9", "support": "0.6", "search": "2", "research": "1.5"}  # USD a month
+BUDGETS = {"growth": "5", "support": "2.40", "search": "2", "research": "1.50"}  # USD a month
 TEAMS = tuple(BUDGETS)
 OUTAGE = '[[sequence]]\ntimes = 5\n[[sequence]]\ntimes = 3\nerror = "unavailable"\n[[sequence]]\n'
 BACKENDS = {  # name -> (model, USD per million tokens in and out, first token and pace in seconds, more of its script)
@@ -93,7 +93,7 @@ def filled(folder: Path, *, days: int = 3, a_day: int = 40, hostile: bool = True
 def _present(gateway: Gateway, hostile: bool) -> None:
     """What happens now: answers, streams, a cache hit, a failover or two, a refusal."""
     prompts = ("What is a toll road?", "Name three bridges.", "Why is the sky blue?")
-    for n in range(24):
+    for n in range(15):
         team = TEAMS[n % len(TEAMS)]
         route = ("assistant", "code", "classify")[n % 3]
         status = ask(gateway, gateway.keys[team], route, prompts[n % 3], stream=n % 2 == 0, temperature=0 if n % 6 == 0 else 1)

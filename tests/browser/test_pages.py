@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install playwright")
 
-from tests.browser.browsing import CHROMIUM, DESKTOP, PHONE, Browsing, chromium, reachable
-from tests.browser.site import admin_key, filled
+from tests.browser.browsing import CHROMIUM, DESKTOP, PHONE, WCAG, Browsing, chromium, reachable
+from tests.browser.site import BACKENDS, admin_key, filled
 from tests.e2e.harness import Gateway
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not here: apt-get install chromium")
@@ -31,16 +32,110 @@ def browsing(gateway: Gateway) -> Iterator[Browsing]:
         yield made
 
 
+def test_the_session_s_cookie_is_closed_to_scripts_and_to_other_sites(browsing: Browsing) -> None:
+    (cookie,) = [one for one in browsing.context.cookies() if "session" in str(one.get("name"))]
+    assert (cookie.get("httpOnly"), cookie.get("sameSite"), cookie.get("secure")) == (True, "Lax", False)
+    assert browsing.page.evaluate("() => document.cookie").find(str(cookie.get("value"))) == -1
+
+
+def test_a_team_a_key_a_budget_a_request_and_what_it_cost(browsing: Browsing) -> None:
+    """One way through the console: what a new team does on its first day, to the end of its money."""
+    page = browsing.page
+    browsing.visit("/console/teams")
+    page.get_by_role("button", name="New team").first.click()
+    page.fill("dialog[open] input[name=name]", "flow")
+    page.get_by_role("button", name="Make team").click()
+    page.wait_for_url("**/console/teams/flow*")
+    page.get_by_role("button", name="New key").first.click()
+    page.fill("dialog[open] input[name=name]", "web")
+    page.get_by_role("button", name="Make key").click()
+    secret = page.locator("#secret").inner_text().strip()
+    assert secret.startswith("tw-") and len(secret) > 40
+    page.get_by_label("I have stored it").check()
+    page.get_by_role("button", name="Close").first.click()
+    page.wait_for_url("**/console/teams/flow/keys/*")
+    assert secret not in page.content(), "it was shown once"
+
+    set_budget(browsing, "0.01")
+    assert send(browsing, "Why is the sky blue?") == "done"
+    assert "toll road" in page.locator("#answer").inner_text()
+    request = page.locator("#a-link").get_attribute("href")
+    assert request is not None and request.startswith("/console/requests/")
+    main = page.locator("main")
+    until(lambda: browsing.visit(request) == 200 and "same choice" in main.inner_text(), "the row of the request and its decision")
+    shown = main.inner_text()
+    assert "Completed" in shown and "flow" in shown and "predicted" in shown, shown
+    answered = page.locator("table.dec tbody tr", has_text="Chosen")
+    assert answered.count() == 1 and any(name in answered.inner_text() for name in BACKENDS)
+
+    browsing.visit("/console/requests?team=flow")
+    page.locator(f"a[href^='{request}']").first.click()
+    page.wait_for_url(f"**{request}*")
+
+    until(
+        lambda: browsing.visit("/console/reports?team=flow&range=24h") == 200 and "flow" in page.locator("main").inner_text(), "the report"
+    )
+    with page.expect_download() as coming:
+        page.locator("a[download]").first.click()
+    rows = Path(coming.value.path()).read_text(encoding="utf-8").splitlines()
+    assert len(rows) >= 2 and "nanousd" in rows[0] and any("flow" in row for row in rows[1:])
+
+    set_budget(browsing, "0.0000001")
+    until(lambda: send(browsing, "And at night?") == "refused", "a refusal, once the budget is known")
+    assert "budget" in page.locator("#answer").inner_text().lower()
+    browsing.visit("/console/budgets")
+    assert "spent" in page.locator("tr", has_text="flow").first.inner_text().lower()
+    assert browsing.said == []
+
+
+def set_budget(browsing: Browsing, usd: str) -> None:
+    """The team's, by the form."""
+    page = browsing.page
+    browsing.visit("/console/budgets")
+    page.get_by_role("button", name="Set a budget").first.click()
+    page.select_option("dialog[open] select[name=scope_kind]", "team")
+    page.fill("dialog[open] input[name=scope]", "flow")
+    page.fill("dialog[open] input[name=usd]", usd)
+    page.fill("dialog[open] input[name=timezone]", "UTC")
+    page.get_by_role("button", name="Set budget").click()
+    page.wait_for_url("**/console/budgets/*")
+    assert "flow" in page.locator("body").inner_text()
+
+
+def send(browsing: Browsing, message: str) -> str:
+    """From the playground, with the team's key; how it ended."""
+    page = browsing.page
+    browsing.visit("/console/playground")
+    page.select_option("select[name=route]", "assistant")
+    named = page.locator("select[name=key] option", has_text="flow, web").get_attribute("value")
+    page.select_option("select[name=key]", named)
+    page.fill("textarea[name=message]", message)
+    page.fill("input[name=max_tokens]", "60")
+    page.get_by_role("button", name="Send").click()
+    state = page.locator("#state")
+    until(lambda: state.inner_text() in ("done", "refused"), "an end of the answer")
+    return state.inner_text()
+
+
+def until(condition: Callable[[], object], what: str, within_s: float = 60.0) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.2)
+
+
 def test_every_page_is_quiet_fits_and_can_be_read_by_everybody(browsing: Browsing) -> None:
-    """Hostile names and prompts are in the data. axe sees each page on a desktop in light and on a phone in dark."""
+    """Hostile names and prompts are in the data. axe sees every other page on a desktop in light, the others on a phone in dark: `make
+    screenshots` shows it all of them in both sizes and both schemes."""
     found, wide = [], []
-    for kind, path in reachable(browsing):
+    for number, (kind, path) in enumerate(reachable(browsing)):
         assert not browsing.ran(), f"{path}: a hostile text ran"
-        for (width, height), scheme in ((DESKTOP, "light"), (PHONE, "dark")):
+        both = [(DESKTOP, "light"), (PHONE, "dark")]
+        for (width, height), scheme in both if number % 2 else reversed(both):
             browsing.size(width, height, scheme)
             if browsing.overflow() > 0:
                 wide.append(f"{kind} at {width}")
-            found += [f"{kind} at {width}, {scheme}: {one}" for one in browsing.violations()]
+        found += [f"{kind} at {width}, {scheme}: {one}" for one in browsing.violations(WCAG)]
     assert found == []
     assert wide == []
     assert browsing.said == []
