@@ -7,6 +7,7 @@ from typing import Any
 
 from litestar import Litestar, post
 from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Reference, Schema
 from litestar.params import JSONBody
 from msgspec import Struct
 
@@ -258,10 +259,50 @@ def version() -> str:
     return metadata.version("tollway")
 
 
+class ErrorDetail(Struct):
+    """code: docs/errors.md has what each means and what to do. param: the field that is meant."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class Error(Struct):
+    """Every error of every call has this shape; under /v1/messages it has Anthropic's."""
+
+    error: ErrorDetail
+
+
+@post("/error")
+async def error() -> Error:
+    raise NotImplementedError("documentation only")
+
+
 def document(app: Litestar) -> None:
-    """Add the twins' paths and schemas to the app's own document."""
+    """Add the twins' paths and schemas to the app's own document, and to each call what an error looks like."""
     twin = Litestar(route_handlers=TWINS, logging_config=None)
     real, more = app.openapi_schema, twin.openapi_schema
     if real.paths is not None and more.paths is not None:
         real.paths.update(more.paths)
     real.components.schemas.update(more.components.schemas)
+    shapes = Litestar(route_handlers=[error], logging_config=None).openapi_schema.components.schemas
+    real.components.schemas.update(shapes)
+    told = OpenAPIResponse(
+        description="What happened and what to do.",
+        content={"application/json": OpenAPIMediaType(schema=Reference(ref="#/components/schemas/Error"))},
+    )
+    for path in (real.paths or {}).values():
+        for operation in (path.get, path.post, path.put, path.patch, path.delete):
+            if operation is not None and operation.responses is not None:
+                operation.responses.pop("400", None)  # the framework's own, in a shape that is never sent
+                for answer in operation.responses.values():
+                    _any_of(answer)
+                operation.responses["default"] = told
+
+
+def _any_of(answer: OpenAPIResponse | Reference) -> None:
+    """An answer of one of several shapes: a brief shape is the beginning of the whole one, so both may fit."""
+    for media in (answer.content or {}).values() if isinstance(answer, OpenAPIResponse) else ():
+        if isinstance(media.schema, Schema) and media.schema.one_of:
+            media.schema.any_of, media.schema.one_of = media.schema.one_of, None
