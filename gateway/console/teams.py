@@ -14,12 +14,14 @@ from gateway.access import ADMINS, EVERYONE, TEAM_EDIT
 from gateway.auth import load_secrets
 from gateway.catalog import Catalog
 from gateway.console import cookies, shell
+from gateway.console.budgets import chart
 from gateway.console.shell import Asked
 from gateway.errors import GatewayError, NotReady
 from gateway.money.windows import bounds
 from gateway.people import members
 from gateway.people.members import NewMember
 from gateway.settings import Settings
+from gateway.views import budgets as burns
 from gateway.views import team as views
 
 FIELD_MAX = 2000
@@ -211,12 +213,17 @@ async def _one(
     who = access.actor(request)
     since_us, now_us = month(request)
     view = await views.team(parts.engine, who, name, since_us, now_us)
+    main = next((one for one in view.budgets if one.scope_kind == "team" and one.model is None), None)
+    burnt = None if main is None else await burns.one(parts.engine, main.id, frozenset({view.team.id}), now_us)
     return await shell.page(
         request,
         who,
         "team.html",
         title=name,
         view=view,
+        burnt=burnt,
+        chart=None if burnt is None else chart(*burnt),
+        opens_budgets=who.role in access.MONEY | TEAM_EDIT,
         keys=view.keys[:SHOWN_MAX],
         since_us=since_us,
         reads_members=who.role in TEAM_EDIT,

@@ -127,6 +127,18 @@ async def test_a_member_sees_its_own_keys_and_changes_nothing(site: Site) -> Non
     assert (await browser.get("/console/teams/search/members")).status_code == 403
 
 
+async def test_what_is_left_of_the_team_s_budget_is_drawn(site: Site) -> None:
+    await people.add_team(site.parts.engine, "search")
+    browser = await member(site, "ben@x.org", search="member")
+    assert "What is left" not in (await browser.get("/console/teams/search")).text
+    new = people.NewBudget(scope_kind="team", scope="search", limit_nanousd=12_500_000_000, period="month")
+    await people.set_budget(site.parts.engine, new)
+    page = await browser.get("/console/teams/search")
+    sound(page, paths(site))
+    assert "What is left" in page.text and "$12.50" in page.text and "/console/budgets/" not in page.text
+    assert "/console/budgets/1" in (await (await site.signed_in()).get("/console/teams/search")).text
+
+
 async def test_another_team_is_not_there(site: Site) -> None:
     browser = await site.signed_in("team_admin", "search")
     await people.add_team(site.parts.engine, "secretteam")

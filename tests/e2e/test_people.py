@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.auth import MISSING_S
 from gateway.settings import Storage
 from tests.e2e.harness import Gateway, backend, route, running
 from tests.fakes.upstream import FakeUpstream, chat_answer, json_reply
@@ -45,6 +46,18 @@ def ended(gateway: Gateway, key: str) -> int:
         assert set(told) <= {200, 401} and began < end, told
 
 
+def begun(gateway: Gateway, key: str) -> int:
+    """How often the key was good until every worker took it, within the bound and the time that a refusal is remembered."""
+    good, end = 0, time.monotonic() + BOUND_S + MISSING_S
+    while True:
+        began = time.monotonic()
+        told = Counter(gateway.call("POST", "/v1/chat/completions", ASK, key)[0] for _ in range(8))
+        good += told[200]
+        if set(told) == {200}:
+            return good
+        assert set(told) <= {200, 401} and began < end, told
+
+
 def admin(gateway: Gateway, method: str, path: str, body: Any = None) -> tuple[int, Any]:
     status, raw, _ = gateway.call(method, path, None if body is None else json.dumps(body).encode(), gateway.keys["ops"])
     return status, json.loads(raw) if raw else None
@@ -55,8 +68,15 @@ def test_g20_a_key_ends_on_every_worker(gateway: Gateway) -> None:
     keys = [admin(gateway, "POST", "/admin/keys", {"team": "alpha"})[1]["secret"] for _ in range(2)]
     assert [statuses(gateway, key) for key in keys] == [{200}, {200}]  # at once: looked up, not waited for
 
-    assert admin(gateway, "DELETE", f"/admin/keys/{keys[0][3:15]}")[0] == 200
-    late = ended(gateway, keys[0])
+    fresh = admin(gateway, "POST", f"/admin/keys/{keys[0][3:15]}/rotate", {"overlap": "1h"})[1]["secret"]
+    assert [statuses(gateway, key) for key in (keys[0], fresh)] == [{200}, {200}]  # for an hour either secret is good
+    assert admin(gateway, "PUT", f"/admin/keys/{fresh[3:15]}/block")[0] == 200
+    late = ended(gateway, keys[0]) + ended(gateway, fresh)
+    assert admin(gateway, "DELETE", f"/admin/keys/{fresh[3:15]}/block")[0] == 200
+    late += 16 + begun(gateway, keys[0])
+
+    assert admin(gateway, "DELETE", f"/admin/keys/{fresh[3:15]}")[0] == 200
+    late += ended(gateway, keys[0])
     assert statuses(gateway, keys[1]) == {200}
 
     assert admin(gateway, "DELETE", "/admin/teams/alpha")[0] == 204
