@@ -85,7 +85,7 @@ async def _one(request: Req, parts: Any, hardware: views.OwnedHardware, name: st
     if one is None:
         raise NotFound(f"There is no backend '{name[:80]}'.")
     settings = next((other for other in parts.settings.backends if other.name == name), None)
-    told = {} if settings is None else {key: value for key, value in brief(settings).items() if key not in ("name", "script")}
+    told = {} if settings is None else {key: _said(value) for key, value in brief(settings).items() if key not in ("name", "script")}
     return await shell.page(
         request,
         access.actor(request),
@@ -172,6 +172,11 @@ def _shown(parts: Any, row: BackendRow, slot: int, scale: float, seen: tuple[Seq
         owned=owned,
         worth="" if owned is None else drawing.break_even(owned),
     )
+
+
+def _said(value: Any) -> Any:
+    """A table without what it leaves out."""
+    return {key: one for key, one in value.items() if one not in (None, [], ())} if isinstance(value, dict) else value
 
 
 def _place(backend: Backend) -> str:

@@ -21,7 +21,7 @@ Req = Request[Any, Any, Any]
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 NUMBERS = ("ttft_ms", "tpot_ms", "deadline_ms")
 NEW = "-"  # no route is named so: the path of the form for a new one
-CACHES = (("deterministic", "Answers that are always the same"), ("always", "Every answer"), ("never", "None"))
+CACHES = (("deterministic", "Deterministic ones"), ("always", "All"), ("never", "None"))
 
 
 def handlers(parts: Any) -> list[BaseRouteHandler]:
@@ -65,6 +65,8 @@ async def _page(request: Req, parts: Any, name: str, **more: Any) -> Response[st
         "prompt": "",
         "given": {},
         "drawing": None,
+        "decision": None,
+        "models": {},
         "told": None,
         "refusal": None,
         "query": shell.query(request),
@@ -92,6 +94,7 @@ async def _tried(request: Req, parts: Any, name: str, data: Mapping[str, str]) -
         prompt=asked.prompt,
         given=given,
         told=told,
+        decision=choice.decision,
         drawing=decision_drawing.draw(choice.decision, told),
         refusal=None if choice.refusal is None else choice.refusal.message,
     )
@@ -157,8 +160,13 @@ def _filled(settings: Mapping[str, Any]) -> dict[str, Any]:
         "cache": settings.get("cache", "deterministic"),
         "max_attempts": settings.get("max_attempts", 3),
         "labels": ", ".join(f"{name}={value}" for name, value in labels.items()),
-        **{key: "" if settings.get(key) is None else settings[key] for key in NUMBERS},
+        **{key: _shown(settings.get(key)) for key in NUMBERS},
     }
+
+
+def _shown(number: float | str | None) -> str:
+    """900 of 900.0; what is no number as it was written."""
+    return "" if number is None else str(number) if isinstance(number, str) else f"{number:g}"
 
 
 def _sentence(error: str) -> str:
