@@ -59,12 +59,14 @@ def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> 
         "failed_share": figures.ratio(sum(total.outcomes.get(name, 0) for name in TROUBLE), total.of("requests")),
         "met_share": met(told),
         "sparks": sparks(told.by_team),
-        "saved": total.of("saved") + told.by_routing,
+        "saved": total.of("saved") + (told.by_routing if told.places_from_us <= told.steps.starts[0] else 0),
         "saved_tip": f"Cache: what the hits had cost to send. Routing: {savings.TOLD}",
         "spend": spend_chart(told, query, catalog),
         "ttft": ttft_chart(told),
         "trouble": trouble_chart(told),
         "per": word(told.steps.step_us),
+        "per_split": word(told.split.steps.step_us) + ("" if query.more["split"] == "team" else part_words(told, query)),
+        "part": part_words(told, query),
         "split": query.more["split"],
         "budgets": told.budgets[:BUDGETS_SHOWN],
         "budgets_more": len(told.budgets) - BUDGETS_SHOWN,
@@ -76,6 +78,14 @@ def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> 
         "notices": [notice(one, query) for one in told.attention],
         "attention": counts(told.attention),
     }
+
+
+def part_words(told: Overview, query: Query) -> str:
+    """Says so where places and savings are of the end of the stretch alone."""
+    if told.places_from_us <= told.steps.starts[0]:
+        return ""
+    at_us = told.places_from_us
+    return f", since {figures.day(at_us, query.zone)} {figures.clock(at_us, query.zone)}: before that it is too many to add up here"
 
 
 def scope_words(told: Overview, who: access.Actor) -> str:
@@ -117,7 +127,8 @@ def values(parts: Mapping[int, Part], points: int, name: str) -> list[int]:
 
 
 def spend_chart(told: Overview, query: Query, catalog: Catalog) -> charts.Chart:
-    split, points = query.more["split"], len(told.steps.starts)
+    split, at = query.more["split"], told.split.steps
+    points = len(at.starts)
     named: dict[str, list[int]] = {}
     for group, parts in told.split.by.items():
         name = told.names.get(group[0], f"team {group[0]}") if split == "team" else group[0] or "none"
@@ -125,7 +136,7 @@ def spend_chart(told: Overview, query: Query, catalog: Catalog) -> charts.Chart:
         named[name] = [a + b for a, b in zip(there, values(parts, points, "cost"), strict=True)]
     order = {"team": {name: place for place, name in enumerate(told.names.values())}, "route": places_of(catalog.routes)}
     births = order.get(split, places_of(catalog.backends))
-    return charts.stacked(named, births, told.steps, "usd", f"Spend by {split} {word(told.steps.step_us)}")
+    return charts.stacked(named, births, at, "usd", f"Spend by {split} {word(at.step_us)}")
 
 
 def ttft_chart(told: Overview) -> charts.Chart:

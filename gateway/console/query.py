@@ -166,8 +166,9 @@ def _zone(asked: str, known: str) -> str:
 
 
 def _stretch(single: Mapping[str, str], now_us: int, tz: str, default: str) -> tuple[str, int, int]:
-    """(range, from, until). Relative ranges end with the quarter of an hour that runs."""
-    end_us = now_us + -now_us % BUCKET_US
+    """(range, from, until). Relative ranges end with the hour that runs, short ones with its quarter: roll-ups by team are of hours."""
+    chosen = single.get("range", default)
+    end_us = now_us + -now_us % (BUCKET_US if chosen == "1h" else HOUR_US)
     if "from" in single or "to" in single:
         if "range" in single:
             raise InvalidRequest("range: give it or from and to, not both.", param="range")
@@ -178,7 +179,6 @@ def _stretch(single: Mapping[str, str], now_us: int, tz: str, default: str) -> t
         if from_us >= until_us:
             raise InvalidRequest("to: the end comes after the beginning.", param="to")
         return "", from_us, until_us
-    chosen = single.get("range", default)
     if chosen not in RANGES:
         raise InvalidRequest(f"range: use {', '.join(RANGES)}, or from and to.", param="range")
     if chosen == "month":

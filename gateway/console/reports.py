@@ -101,6 +101,7 @@ def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
         "total": total,
         "before": told.series.before,
         "subtitle": f"{shell.spelled(query)} · {query.one('team') or 'all teams that you see'}",
+        "cut": told.since_us > query.buckets[0],
         "by": by,
         "then": then,
         "measure": measure,

@@ -24,7 +24,7 @@ from gateway.money.marks import MISSED
 from gateway.money.pricing import usd
 from gateway.routing.router import Router
 from gateway.views.savings import saved_by_routing
-from gateway.views.series import Part, Series, Steps, joined, series, steps
+from gateway.views.series import Part, Series, Steps, joined, series, steps, tail
 
 SPLITS = {"team": "team_id", "route": "route", "backend": "backend"}
 ATTENTION_MAX = 5
@@ -89,7 +89,8 @@ class Month(Struct, frozen=True, kw_only=True):
 class Overview(Struct, frozen=True, kw_only=True):
     """money: nano-USD. names: team id -> name and place of birth. missed: answered requests that missed an objective, None = not counted.
 
-    objective_ms: to the first token, where all routes have the same.
+    objective_ms: to the first token, where all routes have the same. places_from_us: where the end of the stretch begins that places, what
+    choosing saved and a split by other names than teams are of: all of it, unless that is too much to read at once.
     """
 
     steps: Steps
@@ -97,6 +98,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     split: Series
     names: dict[int, str]
     places: tuple[Place, ...]
+    places_from_us: int
     by_routing: int
     month: Month
     budgets: tuple[OfBudget, ...]
@@ -117,9 +119,12 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
     before_us = asked.since_us - (asked.until_us - asked.since_us)
     split = SPLITS[asked.split]
     async with snapshot(parts.engine) as connection:
-        by_team = await series(connection, ("team_id",), where, at, before_us=before_us, latencies=True)
-        whole = Steps(asked.until_us - asked.since_us, (asked.since_us,), asked.until_us, asked.tz)
-        by_place = await series(connection, ("route", "backend", "outcome"), where, whole if split == "team_id" else at)
+        together = await series(connection, (), where, at, before_us=before_us, latencies=True)  # latencies of each team would be many rows
+        apart = await series(connection, ("team_id",), where, at)
+        by_team = Series(at, apart.by, together.points, together.total, together.before)
+        end = tail(by_team.points, at)
+        whole = Steps(end.until_us - end.starts[0], end.starts[:1], end.until_us, end.tz)
+        by_place = await series(connection, ("route", "backend", "outcome"), where, whole if split == "team_id" else end)
         names = {row.id: row.name for row in await connection.execute(select(teams.c.id, teams.c.name).order_by(teams.c.id))}
         missed = await _missed(connection, asked)
     budgets = await forecast.of_budgets(parts.engine, asked.scope)
@@ -130,6 +135,7 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
         split=by_team if split == "team_id" else _regrouped(by_place, 0 if split == "route" else 1),
         names=names if asked.scope is None else {one: names[one] for one in names if one in asked.scope},
         places=_places(by_place),
+        places_from_us=end.starts[0],
         by_routing=saved_by_routing(parts.catalog, _uncached(by_place)),
         month=month,
         budgets=tuple(sorted(budgets, key=_worst)),
@@ -244,6 +250,7 @@ def document(told: Overview) -> dict[str, Any]:
             "expected": _money(told.month.expected),
             "limit": _money(told.month.limit),
         },
+        "places_from_us": told.places_from_us,
         "places": [
             {
                 "backend": one.backend or None,

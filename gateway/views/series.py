@@ -17,7 +17,8 @@ from gateway.money.windows import bounds, to_datetime, zone
 POINTS_MAX = 60
 DAYS_FROM_US, DAYS_MAX = 14 * DAY_US, 100  # longer stretches are told per day, much longer ones per week
 GROUPS_MAX = 10_000
-STEPS = (BUCKET_US, 2 * BUCKET_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US)
+FINE_US = 12 * HOUR_US  # stretches up to which steps are finer than an hour, the grain of the roll-ups by team
+STEPS = (BUCKET_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US)
 _AT = {name: place for place, name in enumerate(ROLLUP_SUMS)}
 _BEFORE = "before"
 
@@ -34,7 +35,8 @@ class Steps(Struct, frozen=True):
 def steps(since_us: int, until_us: int, tz: str) -> Steps:
     """The finest steps that make no more than POINTS_MAX points, or days, or weeks."""
     long = until_us - since_us
-    step_us = next((step for step in STEPS if long <= step * POINTS_MAX), DAY_US)
+    least_us = BUCKET_US if long <= FINE_US else HOUR_US
+    step_us = next((step for step in STEPS if step >= least_us and long <= step * POINTS_MAX), DAY_US)
     if long > DAYS_FROM_US:
         step_us = DAY_US if long <= DAYS_MAX * DAY_US else 7 * DAY_US
     if step_us < DAY_US:
@@ -49,7 +51,6 @@ def word(step_us: int) -> str:
     """per 30 minutes, per day."""
     return {
         BUCKET_US: "per 15 minutes",
-        2 * BUCKET_US: "per 30 minutes",
         HOUR_US: "per hour",
         DAY_US: "per day",
         7 * DAY_US: "per week",
@@ -105,6 +106,18 @@ class Series(Struct, frozen=True):
 
     def group(self, group: tuple[Any, ...]) -> Part:
         return joined(self.by[group].values())
+
+
+READ_MAX = 60_000  # requests of a stretch that are read by quarters of an hour, where no coarser roll-up has what is asked
+
+
+def tail(points: Sequence[Part], at: Steps, most: int = READ_MAX) -> Steps:
+    """The end of a stretch that has at most so many requests, its last step at least: those of its steps."""
+    first, seen = len(points) - 1, points[-1].of("requests")
+    while first > 0 and seen + points[first - 1].of("requests") <= most:
+        first -= 1
+        seen += points[first].of("requests")
+    return at if first == 0 else steps(at.starts[first], at.until_us, at.tz)
 
 
 def joined(parts: Any) -> Part:

@@ -13,11 +13,11 @@ from gateway.db.engine import snapshot
 from gateway.db.tables import adjustments, usage
 from gateway.money import reports
 from gateway.money.ledger import DAY_US
-from gateway.money.report_query import known
+from gateway.money.report_query import LAYERS, known
 from gateway.money.reports import TIMES, Line, Report
 from gateway.money.retention import pruned_until
 from gateway.money.windows import to_datetime
-from gateway.views.series import Series, series, steps
+from gateway.views.series import Series, series, steps, tail
 
 LINES_MAX = 5000
 LONG_US = 366 * DAY_US  # a longer stretch is drawn from where the roll-ups begin
@@ -48,9 +48,13 @@ class Group(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """ledger: nano-USD of the ledger's rows, None = not added up. checkable: whether it can be; pruned_us: what is older than that is no
-    longer in the ledger."""
+    """since_us: where it begins, later than was asked where all of it is too much to read at once.
 
+    ledger: nano-USD of the ledger's rows, None = not added up. checkable: whether it can be; pruned_us: what is older than that is no
+    longer in the ledger.
+    """
+
+    since_us: int
     report: Report
     groups: tuple[Group, ...]
     series: Series
@@ -62,13 +66,19 @@ class Told(Struct, frozen=True, kw_only=True):
 
 async def told(engine: AsyncEngine, asked: Asked) -> Told:
     """InvalidRequest names what was asked wrongly. NotFound for a team that is not seen."""
-    report = await spend(engine, asked)
     async with snapshot(engine) as connection:
         where: dict[str, Any] = await reports.of_teams(connection, asked.team, asked.scope) | dict(asked.where)
         first = (await known(connection))[0]
         long = asked.until_us - asked.since_us > LONG_US
         since_us = first if long and asked.since_us < first < asked.until_us else asked.since_us
         at = steps(since_us, asked.until_us, asked.tz)
+        names_asked = {reports.column(name) for name in asked.by if name not in TIMES} | set(where)
+        if not names_asked <= LAYERS[0].keys:  # no coarser roll-up has it
+            at = tail((await series(connection, (), {name: where[name] for name in where if name in LAYERS[0].keys}, at)).points, at)
+        if at.starts[0] > since_us:
+            asked = structs.replace(asked, since_us=at.starts[0])
+    report = await spend(engine, asked)
+    async with snapshot(engine) as connection:
         keys = tuple(reports.column(name) for name in asked.by[:1] if name not in TIMES)
         before_us = at.starts[0] - (at.until_us - at.starts[0])
         drawn = await series(connection, keys, where, at, before_us=before_us)
@@ -79,6 +89,7 @@ async def told(engine: AsyncEngine, asked: Asked) -> Told:
     if checkable and (asked.check or report.total.requests <= CHECKED_MAX):
         ledger = await ledger_sum(engine, asked.since_us, asked.until_us, where)
     return Told(
+        since_us=asked.since_us,
         report=report,
         groups=grouped(report),
         series=_named(drawn, asked.by[0], names),

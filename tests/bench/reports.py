@@ -4,7 +4,8 @@
 
 Rows are made by the database itself: a month of 24 teams, 3 keys each, 10 models on 5 vendors, 3 tags, failures, failovers, cancelled,
 cached and refused requests. Their roll-ups are added up by SQL of this file, and then made anew by the code of `tollway ledger rebuild`
-(which takes minutes): every row must be the same. Prints a table in Markdown.
+(which takes minutes): every row must be the same. Then the console's money pages, as far as their rows: what a page adds to that is the
+making of its HTML, a few ms. Prints a table in Markdown.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import migrations  # noqa: E402
+from gateway.catalog import Catalog  # noqa: E402
 from gateway.db.engine import make_engine  # noqa: E402
 from gateway.errors import InvalidRequest  # noqa: E402
 from gateway.money import latencies  # noqa: E402
@@ -36,7 +38,11 @@ from gateway.money.ledger import BUCKET_US, CLASSES, DAY_US  # noqa: E402
 from gateway.money.pricing import usd  # noqa: E402
 from gateway.money.rebuild import rebuild, rebuild_teams  # noqa: E402
 from gateway.money.reports import Asked, Report, spend  # noqa: E402
+from gateway.routing.router import Router  # noqa: E402
 from gateway.settings import Storage  # noqa: E402
+from gateway.views import budgets as budget_views  # noqa: E402
+from gateway.views import overview  # noqa: E402
+from gateway.views import spend as spend_views  # noqa: E402
 
 START_US = 20758 * DAY_US  # 2026-11-01
 MONTH_US = 30 * DAY_US
@@ -55,6 +61,56 @@ REPORTS = (
     ("month by model", Asked(by=("month", "model"))),
     ("month by team, key, model and tag", Asked(by=("month", "team", "key", "model", "tag"))),
 )
+
+
+END_US = START_US + MONTH_US - 7 * 3_600_000_000  # what the pages take for the present
+PAGES = (  # (what, begins so long before the end, of which names; the overview split so)
+    ("overview of 24 h", DAY_US, "team"),
+    ("overview of 24 h, by backend", DAY_US, "backend"),
+    ("overview of 7 days", 7 * DAY_US, "team"),
+    ("overview of 29 days in Europe/Berlin, by backend", 29 * DAY_US, "backend"),
+    ("reports of 29 days by team", 29 * DAY_US, ("team",)),
+    ("reports of 29 days by model", 29 * DAY_US, ("model",)),
+    ("reports of 29 days by team, then model", 29 * DAY_US, ("team", "model")),
+)
+
+
+class Worker:
+    """What the overview asks a worker about, without one."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+        self.catalog = Catalog(version="bench", backends={}, routes={})
+        self.router = Router()
+        self.accounts = self
+
+    def stats(self) -> Worker:
+        return self
+
+    lag_s = 0.0
+
+
+async def page(engine: AsyncEngine, long_us: int, names: str | tuple[str, ...]) -> None:
+    since_us = END_US - long_us
+    if isinstance(names, str):
+        asked = overview.Asked(since_us=since_us, until_us=END_US, tz="Europe/Berlin", split=names)
+        await overview.overview(Worker(engine), asked)  # type: ignore[arg-type]
+    else:
+        await spend_views.told(engine, spend_views.Asked(by=names, since_us=since_us, until_us=END_US, tz="Europe/Berlin"))
+
+
+async def budgets(engine: AsyncEngine) -> None:
+    """One of the organisation and one of every team, with the windows that a worker opens."""
+    async with engine.begin() as connection:
+        for kind, ids in (("organisation", (1,)), ("team", range(1, TEAMS + 1))):
+            for scope in ids:
+                made = text(
+                    "INSERT INTO budgets (scope_kind, scope_id, period, limit_nanousd, created_at_us)"
+                    " VALUES (:kind, :scope, 'month', 1000000000000, 0)"
+                )
+                await connection.execute(made, {"kind": kind, "scope": scope})
+        window = "INSERT INTO budget_windows (budget_id, starts_at_us, ends_at_us, spent) SELECT id, 0, 99999999999999999, 5 FROM budgets"
+        await connection.execute(text(window))
 
 
 def drawn(salt: int, below: int) -> str:
@@ -257,12 +313,33 @@ async def measure(name: str, url: str, rows: int, repeat: int, again: bool) -> l
                 report = await spend(engine, asked)
                 times.append(1000 * (time.perf_counter() - began))
                 ours.append(1000 * (time.process_time() - used))
-            figures = f"{sorted(times)[repeat // 2]:.0f} / {min(times):.0f} / {sorted(ours)[repeat // 2]:.0f}"
-            told.append((what, figures))
+            told.append((what, figures_of(times, ours)))
             print(f"{name}: {told[-1]}", file=sys.stderr, flush=True)
+        told += await of_pages(engine, name, repeat)
     finally:
         await long.dispose()
         await engine.dispose()
+    return told
+
+
+def figures_of(times: list[float], ours: list[float]) -> str:
+    return f"{sorted(times)[len(times) // 2]:.0f} / {min(times):.0f} / {sorted(ours)[len(ours) // 2]:.0f}"
+
+
+async def of_pages(engine: AsyncEngine, name: str, repeat: int) -> list[tuple[str, str]]:
+    await budgets(engine)
+    told = []
+    asked = [(f"console: {what}", lambda long=long, names=names: page(engine, long, names)) for what, long, names in PAGES]
+    asked.append(("console: 25 budgets", lambda: budget_views.of_scope(engine, None)))
+    for what, call in asked:
+        times, ours = [], []
+        for _ in range(repeat):
+            began, used = time.perf_counter(), time.process_time()
+            await call()
+            times.append(1000 * (time.perf_counter() - began))
+            ours.append(1000 * (time.process_time() - used))
+        told.append((what, figures_of(times, ours)))
+        print(f"{name}: {told[-1]}", file=sys.stderr, flush=True)
     return told
 
 

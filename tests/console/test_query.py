@@ -16,7 +16,7 @@ from gateway.money.ledger import BUCKET_US, DAY_US
 from gateway.money.windows import to_us
 
 NOW = to_us(datetime(2026, 11, 18, 13, 32, 7, tzinfo=UTC))
-END = to_us(datetime(2026, 11, 18, 13, 45, tzinfo=UTC))
+END = to_us(datetime(2026, 11, 18, 14, tzinfo=UTC))
 
 
 def at(*when: int) -> int:
@@ -32,6 +32,7 @@ def of(url: str, **more: Any) -> Query:
     [
         ("", END - DAY_US, END),
         ("range=7d", END - 7 * DAY_US, END),
+        ("range=1h", at(2026, 11, 18, 12, 45), at(2026, 11, 18, 13, 45)),
         ("range=month&tz=Europe/Berlin", at(2026, 10, 31, 23), END),
         ("range=quarter&tz=Europe/Berlin", at(2026, 9, 30, 22), END),
         ("from=2026-11-01&to=2026-11-02&tz=Europe/Berlin", at(2026, 10, 31, 23), at(2026, 11, 1, 23)),

@@ -12,7 +12,7 @@ NOW = 1_795_008_667_000_000  # 2026-11-18 14:31:07 in Berlin
 
 
 def test_stretches_are_spelled_out() -> None:
-    assert shell.spelled(read([], NOW, tz="Europe/Berlin")) == "17 Nov 14:45 to 18 Nov 14:31, Europe/Berlin"
+    assert shell.spelled(read([], NOW, tz="Europe/Berlin")) == "17 Nov 15:00 to 18 Nov 14:31, Europe/Berlin"
     asked = [("from", "2025-11-01"), ("to", "2025-11-02")]
     assert shell.spelled(read(asked, NOW, tz="UTC")) == "1 Nov 2025 00:00 to 2 Nov 2025 00:00, UTC"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.db.engine import snapshot
 from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US
 from gateway.money.windows import bounds, to_us
-from gateway.views.series import DAYS_MAX, POINTS_MAX, Part, joined, month_name, series, steps, word
+from gateway.views.series import DAYS_MAX, POINTS_MAX, Part, joined, month_name, series, steps, tail, word
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
 
@@ -32,7 +32,7 @@ def test_steps_cover_a_stretch_without_gap(first: int, length: int, tz: str) -> 
 
 @pytest.mark.parametrize(
     ("long_us", "step_us"),
-    [(HOUR_US, BUCKET_US), (DAY_US, 2 * BUCKET_US), (7 * DAY_US, 3 * HOUR_US), (30 * DAY_US, DAY_US), (365 * DAY_US, 7 * DAY_US)],
+    [(HOUR_US, BUCKET_US), (DAY_US, HOUR_US), (7 * DAY_US, 3 * HOUR_US), (30 * DAY_US, DAY_US), (365 * DAY_US, 7 * DAY_US)],
 )
 def test_charts_have_points_enough_and_not_too_many(long_us: int, step_us: int) -> None:
     assert steps(NOVEMBER, NOVEMBER + long_us, "UTC").step_us == step_us
@@ -72,3 +72,14 @@ def test_parts_add_up() -> None:
 def test_words() -> None:
     assert [word(step) for step in (BUCKET_US, HOUR_US, 3 * HOUR_US, DAY_US)] == ["per 15 minutes", "per hour", "per 3 hours", "per day"]
     assert month_name(NOVEMBER - 1, "Asia/Tokyo") == "November" and month_name(NOVEMBER - 1, "UTC") == "October"
+
+
+def test_the_end_of_a_stretch_is_kept_where_all_of_it_is_too_much() -> None:
+    at = steps(NOVEMBER, NOVEMBER + DAY_US, "UTC")
+    parts = []
+    for place in range(len(at.starts)):
+        parts.append(Part())
+        parts[-1].add("completed", [place, *([0] * 19)])
+    assert tail(parts, at, 10**6) == at
+    assert tail(parts, at, 23 + 22).starts[0] == NOVEMBER + 22 * HOUR_US
+    assert tail(parts, at, 0).starts[0] == NOVEMBER + 23 * HOUR_US, "the last step is always there"

@@ -83,3 +83,13 @@ async def test_many_rows_are_added_up_when_asked(database: Database, monkeypatch
     assert (await spend.told(database.engine, asked("team"))).ledger is None
     told = await spend.told(database.engine, asked("team", check=True))
     assert told.ledger == told.report.total.cost
+
+
+async def test_a_long_report_is_cut_to_its_end_and_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(database)
+    whole = await spend.told(database.engine, asked("model"))
+    monkeypatch.setattr("gateway.views.series.tail.__defaults__", (20,))
+    cut = await spend.told(database.engine, asked("model"))
+    assert whole.since_us == NOVEMBER < cut.since_us
+    assert 0 < cut.report.total.requests < whole.report.total.requests and cut.ledger == cut.report.total.cost
+    assert (await spend.told(database.engine, asked("team", "day"))).report.total.cost == whole.report.total.cost, "by team all of it"
