@@ -98,6 +98,13 @@
     if (wrong) wrong.focus();
   };
 
+  /* What a filter does not say is not in the address. */
+  const brief = (event) => {
+    if (event.detail.verb !== "get") return;
+    const told = event.detail.formData;
+    for (const [name, value] of [...told]) if (value === "") told.delete(name);
+  };
+
   addEventListener("DOMContentLoaded", () => {
     const select = $$("[data-zone]");
     select.forEach((one) => {
@@ -110,6 +117,7 @@
     document.addEventListener("keydown", keys);
     document.addEventListener("htmx:beforeRequest", (event) => { hold(event); if (!event.defaultPrevented) busy(event); });
     document.addEventListener("htmx:afterSettle", settled);
+    document.addEventListener("htmx:configRequest", brief);
     setInterval(tick, every);
     fromAddress();
   });
