@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playw
 CHROMIUM = shutil.which("chromium") or ""
 DESKTOP, PHONE = (1440, 900), (390, 844)
 SETTLE_MS = 10_000
+OWN_WORDS = ("statement",)  # second words that are pages themselves
 SERIOUS = ("serious", "critical")
 ALL = {"resultTypes": ["violations"]}
 WCAG = {"resultTypes": ["violations"], "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
@@ -107,4 +108,4 @@ def reachable(browsing: Browsing, start: str = "/console/overview", most: int = 
 
 def _thing(path: str) -> str:
     parts = path.partition("?")[0].removeprefix("/console/").rstrip("/").split("/")
-    return "/".join(part if n != 1 else "{}" for n, part in enumerate(parts))
+    return "/".join(part if n not in (1, 3) or part in OWN_WORDS else "{}" for n, part in enumerate(parts))

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from tests.e2e.harness import backend, free_port, route, running
 from tests.fakes.otlp import Collector, attributes
@@ -74,14 +75,23 @@ def test_g19_no_key_in_answers_logs_ledger_metrics_or_traces(tmp_path: Path) -> 
             assert ask("url", cut, stream=True) == 200
             assert ask("over", down, json_reply(chat_answer())) == 200
             rows = gateway.settled(8)
+            ids = [UUID(bytes=row["id"]) for row in rows]
             heard = [one.headers for one in upstream.requests]
             page = gateway.get("/metrics")[1]
             said.append(page)
             if PROMTOOL:
                 assert promtool("check", "metrics", given=page).strip() == ""
-            said.append(gateway.get(f"/v1/requests/{rows[0]['id']}", key)[1])
+            said.append(gateway.get(f"/v1/requests/{ids[0]}", key)[1])
             said.append(gateway.get("/health/ready")[1])
-            said.append(json.dumps(gateway.admin("GET", "/admin/backends", None)).encode())
+            for path in (
+                "/admin/backends",
+                "/admin/config",
+                "/admin/routes",
+                f"/admin/requests/{ids[-1]}",
+                "/admin/requests",
+                "/admin/audit",
+            ):
+                said.append(json.dumps(gateway.admin("GET", path, None)).encode())
             until(lambda: sum(span.name.endswith(" over") for span in collector.spans) == 1, "the spans arrive")
         said += collector.bodies
         said.append(everything(tmp_path))
