@@ -353,4 +353,5 @@ async def _tell(connection: AsyncConnection, actor: Actor, action: str, team_id:
 
 def _fields(key: Key) -> dict[str, Any]:
     """What of a key people set."""
-    return {name: value for name, value in structs.asdict(key).items() if name not in ("id", "team", "created_at_us")}
+    told = {name: value for name, value in structs.asdict(key).items() if name not in ("id", "team", "created_at_us")}
+    return told | {"former": [one.public for one in key.former]}
