@@ -21,6 +21,7 @@
     ms: (value) => (value === 0 ? "0" : value < 1000 ? `${value} ms` : `${+(value / 1000).toFixed(1)} s`), n: short, tokens: short,
   };
   const told = { usd, ms, n: grouped, tokens: short };
+  const WHOLE = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12].flatMap((zeros) => [1, 2, 5].map((one) => one * 10 ** zeros)); // steps of what is counted
 
   function clocks(zone) {
     const make = (options) => { const format = new Intl.DateTimeFormat("en-GB", { ...options, timeZone: zone }); return (t) => format.format(t * 1000); };
@@ -123,7 +124,7 @@
       bands: spec.band ? [{ series: [drawn.length + 2, drawn.length + 1], fill: colour("band") }] : undefined,
       axes: [
         { ...line, grid: { show: false }, gap: 4, size: 26, space: host.clientWidth < 460 ? 58 : 70, values: (_, at) => at.map((t) => (daily || t % DAY_S === 0 && last - spec.x[0] > 2 * DAY_S ? time.day(t) : time.clock(t))) },
-        { ...line, grid: { stroke: colour("grid"), width: 1 }, gap: 6, size: 54, space: 38, values: (_, at) => at.map(axis[spec.unit]) },
+        { ...line, grid: { stroke: colour("grid"), width: 1 }, gap: 6, size: 54, space: 38, values: (_, at) => at.map(axis[spec.unit]), ...(spec.unit === "n" || spec.unit === "tokens" ? { incrs: WHOLE } : {}) },
       ],
       tzDate: (t) => uPlot.tzDate(new Date(t * 1000), spec.zone || "UTC"),
       series: [{}, ...drawn.map(stacked ? bars : curve), ...(spec.band ? [edge, edge] : [])],
