@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playw
 
 CHROMIUM = shutil.which("chromium") or ""
 DESKTOP, PHONE = (1440, 900), (390, 844)
-SETTLE_MS = 10_000
+SETTLE_MS = 20_000
+FITS = "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 OWN_WORDS = ("statement",)  # second words that are pages themselves
 SERIOUS = ("serious", "critical")
 ALL = {"resultTypes": ["violations"]}
@@ -71,9 +72,13 @@ class Browsing:
         """Whether a hostile text became a script or a picture."""
         return bool(self.page.evaluate("() => window.pwned !== undefined || document.querySelector('img[src=x]') !== null"))
 
-    def overflow(self) -> int:
-        """Pixels by which the page is wider than its window."""
-        return int(self.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+    def fits(self) -> bool:
+        """Whether the page comes to be no wider than its window: charts follow a moment later."""
+        try:
+            self.page.wait_for_function(FITS, timeout=SETTLE_MS)
+        except Error:
+            return False
+        return True
 
     def height(self) -> int:
         """Of the whole page, in pixels."""
