@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from gateway.quality import forest, linear
 from gateway.quality.labels import Label, folds, questions
 from gateway.quality.measures import Judged
-from gateway.routing.prompt_text import WORD_BITS, Reading, read
-from gateway.routing.quality import FORMAT, MILLION, UNSEEN, Forest, Model, Stored, features
+from gateway.routing.prompt_text import OPTIONS, WORD_BITS, Reading, read
+from gateway.routing.quality import FORMAT, GAIN, MILLION, UNSEEN, WEAK, Forest, Line, Model, Stored, features
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 LEAST_PROMPTS = 2  # a word of fewer prompts counts as never seen
 FAMILIAR = 0.995  # of the prompts trained on count as familiar
 INNER = 5  # folds
+SHARED = 200  # prompts that all count for in how high the line of one kind of prompts lies
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -64,8 +65,10 @@ def train(table: Table, about: dict[str, str], recipe: Recipe) -> bytes:
     numbers = np.array([_numbers(reading, seen, (row[0], row[1])) for reading, row in zip(table.readings, scores, strict=True)])
     gain, weak = table.targets[:, 1] - table.targets[:, 0], table.targets[:, 0]
     held_out = _held_out(numbers, gain, weak, inner, recipe)
-    gain_line, weak_line = _line(held_out[:, 0], gain), _line(held_out[:, 1], weak)
-    predicted = np.clip(gain_line[0] + gain_line[1] * held_out[:, 0], -1.0, 1.0)
+    chosen = numbers[:, OPTIONS] > 0
+    told = np.stack([held_out[:, 0], numbers[:, GAIN]], axis=1)
+    gain_lines = lines(told, gain, chosen)
+    predicted = np.clip(np.where(chosen, _on(gain_lines[1], told), _on(gain_lines[0], told)), -1.0, 1.0)
     trees, base = forest.grow(numbers, gain, weak, recipe.growth, recipe.seed)
     packed = [_packed(weights) for weights in ridge.weights]
     stored = Stored(
@@ -78,8 +81,8 @@ def train(table: Table, about: dict[str, str], recipe: Recipe) -> bytes:
         levels=bytes(_levels(seen).tolist()),
         trees=trees,
         base=base,
-        gain_line=gain_line,
-        weak_line=weak_line,
+        gain_lines=gain_lines,
+        weak_lines=lines(np.stack([held_out[:, 1], numbers[:, WEAK]], axis=1), weak, chosen),
         gains=tuple(float(value) for value in np.quantile(predicted, np.linspace(0, 1, 101))),
         unseen_most=float(np.quantile(numbers[:, UNSEEN], FAMILIAR)),
     )
@@ -124,11 +127,21 @@ def _held_out(numbers: Floats, gain: Floats, weak: Floats, inner: Numbers, recip
     return found
 
 
-def _line(predicted: Floats, truth: Floats) -> tuple[float, float]:
-    """(a, b) of the least-squares line from what was predicted to what was true; b at least 0."""
-    spread = float(predicted.var())
-    slope = max(0.0, float(((predicted - predicted.mean()) * (truth - truth.mean())).mean()) / spread) if spread > 0 else 0.0
-    return float(truth.mean() - slope * predicted.mean()), slope
+def lines(told: Floats, truth: Floats, chosen: NDArray[np.bool_]) -> tuple[Line, Line]:
+    """Least-squares lines from (prompts, 2) of what the forest and the linear scores say to what was true, slopes at least 0. Prompts
+    without and with answers to choose from share the slopes; how high either line lies is shrunk to both, so that few of a kind change
+    little."""
+    centre = told.mean(axis=0)
+    slopes = np.maximum(0.0, np.linalg.lstsq(told - centre, truth - truth.mean(), rcond=None)[0])
+    forest_slope, linear_slope = float(slopes[0]), float(slopes[1])
+    shared = float(truth.mean() - centre @ slopes)
+    left = truth - _on((shared, forest_slope, linear_slope), told)
+    without, having = (shared + float(left[kind].sum()) / (int(kind.sum()) + SHARED) for kind in (~chosen, chosen))
+    return (without, forest_slope, linear_slope), (having, forest_slope, linear_slope)
+
+
+def _on(line: Line, told: Floats) -> Floats:
+    return np.asarray(line[0] + told @ np.array(line[1:]))
 
 
 def _seen(readings: Sequence[Reading]) -> Numbers:

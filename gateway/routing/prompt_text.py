@@ -41,6 +41,7 @@ _CLASSES = (
 _CLASS_OF = {word: number for number, words in enumerate(_CLASSES) for word in words.split()}
 _MARKS = ("/", "(", '"', ",", "$", "%", "\n", "_")
 RARITY = 5  # numbers at the end of a shape, see Reading.rarity
+OPTIONS = 13  # place in a shape of how many answers there are to choose from
 SHAPE = 35 + len(_CLASSES) + len(_MARKS)  # numbers of Reading.shape
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from gateway.routing.prompt_text import GRAM_BITS, SHAPE, WORD_BITS, Reading, read
+from gateway.routing.prompt_text import GRAM_BITS, OPTIONS, RARITY, SHAPE, WORD_BITS, Reading, read
 
-FORMAT = 1  # of the file; raised when what is read off a prompt changes
+FORMAT = 2  # of the file; raised when it or what is read off a prompt changes
 DEFAULT = Path(__file__).parent / "data" / "quality.model"
 LEAVES = 8  # of a tree, at most: one bit of a byte for each
 MILLION = 1_000_000
@@ -29,6 +29,9 @@ IDF_STEPS = 16.0  # of the stored byte, per unit
 
 _SQUARES = [byte * byte for byte in range(256)]
 _LOWEST = bytes([0] + [(byte & -byte).bit_length() - 1 for byte in range(1, 256)])  # place of a byte's lowest bit
+
+
+Line = tuple[float, float, float]  # (a, b, c) of a + b × what the forest sums to + c × what the linear scores say
 
 
 class QualityError(Exception):
@@ -45,7 +48,7 @@ class Tree(Struct, array_like=True, frozen=True):
 
 class Stored(Struct, frozen=True, kw_only=True):
     """The file. Pairs are of the weak and the strong model. By hash of a gram: idf, a byte of 1 / IDF_STEPS, and weights, signed bytes of a
-    scale. Lines are (a, b) of a + b × what the forest sums to."""
+    scale. Lines are of prompts without and with answers to choose from."""
 
     format: int
     about: dict[str, str]  # where it comes from: labels, licence, models, rows, date
@@ -56,10 +59,14 @@ class Stored(Struct, frozen=True, kw_only=True):
     levels: bytes
     trees: tuple[Tree, ...]
     base: tuple[float, float]
-    gain_line: tuple[float, float]
-    weak_line: tuple[float, float]
+    gain_lines: tuple[Line, Line]
+    weak_lines: tuple[Line, Line]
     gains: tuple[float, ...]  # 101 quantiles of the predicted gain on prompts held out
     unseen_most: float  # a prompt with a larger share of words never seen is like nothing that was learnt from
+
+
+class _Head(Struct):
+    format: int
 
 
 class Verdict(Struct, frozen=True, array_like=True, gc=False):
@@ -77,11 +84,14 @@ class Model:
 
     def __init__(self, raw: bytes, name: str = "") -> None:
         try:
-            stored = msgspec.msgpack.decode(zlib.decompress(raw), type=Stored)
+            content = zlib.decompress(raw)
+            if msgspec.msgpack.decode(content, type=_Head).format != FORMAT:
+                raise QualityError(f"{name}: was trained by another version of Tollway; train it again.")
+            stored = msgspec.msgpack.decode(content, type=Stored)
         except (msgspec.MsgspecError, zlib.error) as error:
             raise QualityError(f"{name}: is not a model of `tollway quality train`: {error}.") from None
         sizes = (len(stored.idf), *map(len, stored.weights), len(stored.levels), len(stored.gains))
-        if stored.format != FORMAT or sizes != (1 << GRAM_BITS, 1 << GRAM_BITS, 1 << GRAM_BITS, 1 << WORD_BITS, 101):
+        if sizes != (1 << GRAM_BITS, 1 << GRAM_BITS, 1 << GRAM_BITS, 1 << WORD_BITS, 101):
             raise QualityError(f"{name}: was trained by another version of Tollway; train it again.")
         self.version = hashlib.sha256(raw).hexdigest()[:12]
         self.about = stored.about
@@ -90,16 +100,16 @@ class Model:
         self._levels = stored.levels
         self._linear = Linear(stored.idf, stored.weights, stored.scales, stored.offsets)
         self._forest = Forest(stored.trees, stored.base)
-        self._lines = (stored.gain_line, stored.weak_line)
+        self._lines = tuple(zip(stored.gain_lines, stored.weak_lines, strict=True))
 
     def judge(self, text: str) -> Verdict:
         """About 0.15 ms and 0.4 ms more per 1,000 characters, up to prompt_text.MOST_CHARS of them."""
         reading = read(text)
         numbers = features(reading, self._levels, self._linear.scores(reading))
         gain, weak = self._forest.sums(numbers)
-        (a, b), (c, d) = self._lines
-        weak = min(1.0, max(0.0, c + d * weak))
-        gain = min(1.0 - weak, max(-weak, a + b * gain))
+        (a, b, c), (d, e, f) = self._lines[numbers[OPTIONS] > 0]
+        weak = min(1.0, max(0.0, d + e * weak + f * numbers[WEAK]))
+        gain = min(1.0 - weak, max(-weak, a + b * gain + c * numbers[GAIN]))
         unseen = numbers[UNSEEN]
         return Verdict(round(gain * MILLION), round(weak * MILLION), round(unseen * MILLION), unseen <= self.unseen_most)
 
@@ -109,7 +119,8 @@ def features(reading: Reading, levels: bytes | Mapping[int, int], scores: tuple[
     return [*reading.shape, *reading.rarity(levels), scores[0], scores[1], scores[1] - scores[0]]
 
 
-UNSEEN = SHAPE + 4  # place of the share of unseen words among the features
+# Places among the features: the share of unseen words, the linear score of the weak model, what the strong one's is above it.
+UNSEEN, WEAK, GAIN = SHAPE + 4, SHAPE + RARITY, SHAPE + RARITY + 2
 
 
 def load(path: Path) -> Model:

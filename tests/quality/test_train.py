@@ -9,7 +9,7 @@ import pytest
 
 from gateway.quality import measures
 from gateway.quality.labels import Label, folds, questions
-from gateway.quality.train import Recipe, crossed, judged, table_of, train
+from gateway.quality.train import SHARED, Recipe, crossed, judged, lines, table_of, train
 from gateway.routing.quality import MILLION, Model
 
 Make = Callable[..., list[Label]]
@@ -57,3 +57,24 @@ def test_a_prompt_in_another_language_is_unfamiliar(raw: bytes) -> None:
     foreign = model.judge("Wie spät ist es morgen früh in Buxtehude und wer kocht dort Kaffee")
     assert not foreign.familiar and foreign.unseen > MILLION // 2
     assert not model.judge("").familiar or model.judge("").unseen == MILLION
+
+
+def test_lines_share_slopes_and_lie_as_high_as_their_kind_of_prompts() -> None:
+    random = np.random.default_rng(1)
+    told = random.normal(size=(4000, 2))
+    chosen = np.arange(4000) % 2 == 0
+    truth = np.where(chosen, -0.1, 0.3) + 0.6 * told[:, 0] + 0.2 * told[:, 1]
+    without, having = lines(told, truth, chosen)
+    assert without[1:] == having[1:] == pytest.approx((0.6, 0.2), abs=0.01)
+    shrunk = 0.2 * 2000 / (2000 + SHARED)  # of the 0.2 that either kind lies off the middle, 0.1
+    assert (without[0], having[0]) == pytest.approx((0.1 + shrunk, 0.1 - shrunk), abs=0.005)
+
+
+def test_lines_of_one_kind_alone_of_nothing_told_and_of_what_is_told_the_wrong_way() -> None:
+    told = np.random.default_rng(1).normal(size=(500, 2))
+    all_of_one = np.zeros(500, bool)
+    without, having = lines(told, 0.4 + 0.5 * told[:, 0], all_of_one)
+    assert without == pytest.approx((0.4, 0.5, 0.0), abs=1e-9)
+    assert having == pytest.approx((0.4, 0.5, 0.0), abs=1e-9)
+    assert lines(np.ones((500, 2)), np.full(500, 0.25), all_of_one)[0] == pytest.approx((0.25, 0.0, 0.0), abs=1e-9)
+    assert lines(told, 0.4 - 0.5 * told[:, 0], all_of_one)[0][1] == 0.0

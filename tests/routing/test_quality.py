@@ -65,6 +65,10 @@ def changed(**fields: object) -> bytes:
     [
         (b"not a model", "is not a model of `tollway quality train`"),
         (zlib.compress(b"\x80"), "is not a model of `tollway quality train`"),
+        (
+            zlib.compress(msgspec.msgpack.encode({"format": 1, "gain_line": [0, 1]})),
+            "was trained by another version of Tollway; train it again",
+        ),
         (lambda: changed(format=0), "was trained by another version of Tollway; train it again"),
         (lambda: changed(idf=b"short"), "was trained by another version of Tollway"),
     ],
