@@ -1,7 +1,7 @@
 """The weights of a whole model evened out for int8: what is large in an input's channels is moved into the weights that read it.
 
 A norm's weight and the columns of the products behind it are scaled against each other, which changes nothing in f32 and lets int8 keep
-more of both. How large channels are is seen on some text, once. Measured on SmolLM2-135M: KL to f32 0.038 nats before, 0.016 after.
+more of both. How large channels are is seen on some text, once. Measured on SmolLM2-135M: KL to f32 0.038 nats before, 0.017 after.
 """
 
 from __future__ import annotations
