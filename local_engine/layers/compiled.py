@@ -19,8 +19,6 @@ from local_engine.layers.linear import Quantised, Tensor, Weight
 from local_engine.layers.norm import RmsNorm
 from local_engine.machine import LEVELS, TILE
 
-COUNTERS = 16  # int64 of a phase: two cache lines
-
 
 class Tiled:
     """A weight [out, in] as the kernel reads it: [out / TILE, in, TILE]; int8 [out / TILE, in / 4, TILE, 4]."""
@@ -86,11 +84,10 @@ class Compiled:
     def forward(self, x: Tensor, positions: Tensor, caches: Tensor, layout: Layout, rows: Tensor) -> Tensor:
         """x [tokens, hidden] -> logits of the rows `rows`, as Llama.forward. x is changed. Keys lie in a block by channel, then token."""
         layers, blocks, kv_heads, _, block_tokens, head_dim = caches.shape
-        values = caches.numpy()
-        keys = values.reshape(layers, blocks, kv_heads, 2, head_dim, block_tokens)
+        values, keys = caches.numpy(), caches.numpy().reshape(layers, blocks, kv_heads, 2, head_dim, block_tokens)
         room = self._room(x, kv_heads, head_dim, len(rows))
         work = (positions.numpy(), layout.places[0].numpy(), layout.places[1].numpy(), *spans(layout, room[1].shape[1] // kv_heads - 2))
-        counters = np.zeros((layers * kernel.LAST_NORM + 2, COUNTERS), np.int64)
+        counters = np.zeros((layers * kernel.LAST_NORM + 2, 16), np.int64)  # a phase has two cache lines
         given = (self._model, (keys, values, values.ctypes.data), (*work, rows.numpy()), room)
         for _ in range(self._threads - 1):
             self._pool.submit(kernel.step, counters, given)

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 from local_engine import machine
-from local_engine.machine import SIX, TILE, compiled, give_way, pause, seen, summing, took
+from local_engine.machine import LEVELS, SIX, TILE, compiled, give_way, pause, seen, summing, took
 
 BLOCK = 16  # tokens of a block of keys and values
 ROWS = 48  # of a product's piece of work: their inputs stay near while its weights are read
@@ -27,13 +27,10 @@ PRODUCT = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 0, 0])  # which of its layer's
 
 F = np.float32
 C0, C1, C2, C3, C4, C5 = (F(c) for c in (1.0, 0.69314718, 0.24022651, 0.05550411, 0.00961813, 0.00133336))  # 2^x in [-0.5, 0.5], to 2e-7
-LOG2_E = F(math.log2(math.e))
-SMALLEST = F(1e-30)
-LEVELS = machine.LEVELS
+LOG2_E, SMALLEST = F(math.log2(math.e)), F(1e-30)
 _f32, _int8, _block = machine.tiles(TILE, False), machine.tiles(TILE, True), machine.tiles(BLOCK, False)
 
 
-# ---- products ---------------------------------------------------------------------------------------------------------------------------
 @compiled
 def _pieces(one: Any, rows: Any) -> Any:
     """How many pieces of work a product is, and how many tiles are in one: more of them, where there are enough to share out."""
@@ -69,7 +66,6 @@ def _product(one: Any, first: Any, row: Any, inputs: Any, out: Any, add: Any) ->
         row += done
 
 
-# ---- row by row -------------------------------------------------------------------------------------------------------------------------
 @summing
 def _sum(x: Any, length: Any) -> Any:
     total = F(0)
@@ -168,7 +164,6 @@ def _turn(row: Any, norm: Any, turns: Any, at: Any) -> None:
             values[head, offset, d] = row[heads + kv_heads + head, d]
 
 
-# ---- attention --------------------------------------------------------------------------------------------------------------------------
 @compiled
 def _attend(heads: Any, table: Any, length: Any, place: Any, own: Any) -> None:
     """One key head for some consecutive rows of a sequence, of which the first sees `length` tokens and each other one more.
@@ -238,7 +233,6 @@ def _mix(table: Any, total: Any, vectors: Any, values: Any, own: Any) -> None:
             d += TILE if size == TILE else BLOCK
 
 
-# ---- a step -----------------------------------------------------------------------------------------------------------------------------
 @compiled
 def _work(phase: Any, layer: Any, taken: Any, pieces: Any, given: Any, own: Any) -> None:
     """Pieces of a phase, until all are taken."""
@@ -251,8 +245,7 @@ def _work(phase: Any, layer: Any, taken: Any, pieces: Any, given: Any, own: Any)
     group, norm = mixed.shape[1] // kv_heads - 2, norms[min(2 * layer + (phase == MLP_NORM), norms.shape[0] - 1)]
     to = flat if phase == QKV else gate_up if phase == GATE_UP else logits if phase == HEAD else x
     inputs = (places[0], wide.shape[1], places[1], narrow.shape[1], steps, places[2], extras, own[4], own[5], own[4].ctypes.data)
-    each = _pieces(one, 1)[1]
-    columns = _pieces(one, 1)[0]
+    columns, each = _pieces(one, 1)
     piece = took(taken)
     while piece < pieces:
         if phase == TURN:

@@ -66,8 +66,7 @@ class Llama:
             x += self._attention(layer, layer.norm(x), turns, caches[index], layout)
             gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
             x += layer.down(silu(gate).mul_(up))
-        logits: Tensor = self.head(self.norm(x[rows]))
-        return logits.float()
+        return self.head(self.norm(x[rows])).float()  # type: ignore[no-any-return]
 
     def _compiled(self, threads: int) -> Compiled:
         from local_engine.layers.compiled import Compiled, Parts
@@ -81,8 +80,7 @@ class Llama:
         s = self.shape
         mixed = layer.qkv(x).view(x.shape[0], s.heads + 2 * s.kv_heads, s.head_dim)
         turned = rotate(_normed(mixed, s.heads, layer), turns)
-        out: Tensor = layer.out(attend(turned, mixed, cache, layout))
-        return out
+        return layer.out(attend(turned, mixed, cache, layout))  # type: ignore[no-any-return]
 
 
 def _tiled(shape: Shape, weights: Mapping[str, Weight]) -> type[Tiled] | None:
