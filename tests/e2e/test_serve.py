@@ -69,7 +69,7 @@ def refused(gateway: Gateway) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway of two workers, for the tests that leave it serving."""
-    with running(tmp_path_factory.mktemp("two"), CONFIG, server="workers = 2\nsilent_worker_s = 2") as gateway:
+    with running(tmp_path_factory.mktemp("two"), CONFIG, server="workers = 2\nsilent_worker_s = 6") as gateway:
         until(lambda: events(gateway, "serving"))
         yield gateway
 
