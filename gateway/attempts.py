@@ -261,10 +261,8 @@ class Attempts:
             upper = min(x.features.input_tokens_upper, await tokens.count_input(x.request, self._factor(backend), backend.model))
             most = worst(price, _bound(x, backend, upper)) or 0
             got = self._take(x, most)
-            if isinstance(got, Refusal) and x.hold is None:
-                got = await self.accounts.obtain(x.scope, most, x.started_us)
-                if isinstance(got, Hold):
-                    x.hold = got
+            if isinstance(got, Refusal):
+                got = await self._obtain(x, most)
             if isinstance(got, Refusal) and x.clamp and price is not None:
                 return await self._clamp(x, price, _bound(x, backend, upper)) or got
         return got if isinstance(got, Refusal) else most
@@ -273,29 +271,34 @@ class Attempts:
         """For a free attempt on a route that stops with its budgets: the smallest amount there is must be left in each."""
         got = self._take(x, 1)
         if isinstance(got, Refusal):
-            got = await self.accounts.obtain(x.scope, 1, x.started_us)
-            if isinstance(got, Hold):
-                x.hold = got
+            got = await self._obtain(x, 1)
         return replace(got, worst_nanousd=0) if isinstance(got, Refusal) else 1
 
     async def _clamp(self, x: Exchange, price: Price, bound: Bound) -> int | None:
         """Reserve for as much output as the budgets leave; None where that is no answer any more."""
         for _ in range(CLAMP_TRIES):
-            left = self.accounts.obtainable(x.scope, x.started_us) if x.hold is None else x.hold.free
+            left = self.accounts.obtainable(x.scope, x.started_us)
             fitting = fitting_max_tokens(price, bound, left)
             if fitting < CLAMP_LEAST:
                 return None
             lowered = replace(bound, max_tokens=fitting)
             most = worst_case(price, prompt_tokens(lowered), output_tokens(lowered))
             got = self._take(x, most)
-            if isinstance(got, Refusal) and x.hold is None:
-                got = await self.accounts.obtain(x.scope, most, x.started_us)
-                if isinstance(got, Hold):
-                    x.hold = got
+            if isinstance(got, Refusal):
+                got = await self._obtain(x, most)
             if not isinstance(got, Refusal):
                 x.clamped = fitting if fitting * bound.n < output_tokens(bound) else None
                 return most
         return None
+
+    async def _obtain(self, x: Exchange, most: int) -> Hold | Refusal:
+        """Ask the database, for a second attempt as for a first: its lease was cut for what the first could cost."""
+        if x.hold is not None:
+            return await self.accounts.grow(x.hold, most, x.scope, x.started_us)
+        got = await self.accounts.obtain(x.scope, most, x.started_us)
+        if isinstance(got, Hold):
+            x.hold = got
+        return got
 
     def _take(self, x: Exchange, most: int) -> Hold | Refusal:
         if x.hold is not None:

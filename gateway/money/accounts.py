@@ -184,6 +184,18 @@ class Accounts:
         finally:
             waiters.give_up(waiter)
 
+    async def grow(self, hold: Hold, delta_nanousd: int, scope: Scope, at_us: int) -> Hold | Refusal:
+        """`obtain` for a request that holds money already: the same hold, of `delta` more, or why not."""
+        if hold.grow(delta_nanousd):
+            return hold
+        got = await self.obtain(scope, delta_nanousd, at_us)
+        if isinstance(got, Refusal):
+            return got
+        if hold.join(got):
+            return hold
+        self._budgets.release(got)  # the request has ended meanwhile, or its scope has other budgets now
+        return self.refusal(hold, delta_nanousd)
+
     def release(self, hold: Hold) -> None:
         """Give back a hold for which no intent was written."""
         self._budgets.release(hold)

@@ -166,6 +166,14 @@ class Hold:
             window.biggest = max(window.biggest, delta)
         return True
 
+    def join(self, more: Hold) -> bool:
+        """Take over what another hold has reserved, which ends it; False when either has ended or they draw on different windows."""
+        if self.done or more.done or self.charges != more.charges:
+            return False
+        self.worst += more.worst
+        more.done = True
+        return True
+
     def shrink(self, delta: int) -> None:
         """Hold `delta` less. A negative delta is an overrun that is booked whether it fits or not: it has been spent."""
         if self.done:

@@ -25,6 +25,12 @@ script = '''
 text = "the fallback answered "
 ttft_s = 0.02
 '''
+
+[[backends]]
+name = "dear"
+vendor = "scripted"
+model = "scripted"
+price = { input = "30", output = "600" }
 """
 
 
@@ -49,6 +55,8 @@ def gateway(hosted: FakeUpstream, broken: FakeUpstream, tmp_path_factory: pytest
         + route("both", "hosted", "fallback")
         + backend("broken", broken.url)
         + route("broken", "broken")
+        + backend("cheap-and-broken", broken.url, price='price = { input = "0.01", output = "0.01" }')
+        + route("dear-then", "cheap-and-broken", "dear")
     )
     with running(tmp_path_factory.mktemp("gateway"), config) as made:
         made.key("alpha")
@@ -105,6 +113,19 @@ def test_killing_the_hosted_side_mid_run(gateway: Gateway, hosted: FakeUpstream)
     report = gateway.cli("report", "--by", "team,backend,outcome", "--format", "json")
     booked = sum(line["cost_nanousd"] for line in json.loads(report)["lines"])
     assert booked == answered + failed
+
+
+def test_a_dear_second_attempt_is_paid_by_a_budget_that_has_plenty(gateway: Gateway, broken: FakeUpstream) -> None:
+    """What a process leased for the cheap first attempt is not all that the budget has left."""
+    body = json.dumps({"model": "dear-then", "messages": [{"role": "user", "content": "go on"}], "max_tokens": 1000}).encode()
+    teams = ("beta", "gamma", "delta")  # each with fresh leases
+    for team in teams:
+        gateway.key(team)
+        gateway.budget("10", team=team)
+    until_true(lambda: '"budgets": 3' in gateway.log, "the worker knows the budgets")
+    for team in teams:
+        status, answer, headers = gateway.call("POST", "/v1/chat/completions", body, gateway.keys[team])
+        assert (status, headers.get("x-tollway-backend")) == (200, "dear"), answer
 
 
 def test_a_storm_of_failures_is_not_multiplied(gateway: Gateway, broken: FakeUpstream) -> None:

@@ -213,6 +213,43 @@ async def test_holds_grow_for_a_second_attempt_and_overruns_are_booked(database:
     assert (found.spent[1], found.leased) == (130 * CENT, 0)
 
 
+async def test_a_second_attempt_asks_the_database_like_a_first(database: Database, opened: Open) -> None:
+    """The lease was cut for a cheap attempt; the one after it is dear, and its budget has plenty."""
+    accounts = await opened(await add_budget(database.engine, limit=10_000 * CENT))
+    now, request_id = accounts.now_us(), accounts.new_request_id()
+    hold = await accounts.obtain(SCOPE, CENT, now)
+    assert isinstance(hold, Hold)
+    hold.shrink(CENT)  # the first attempt failed and cost nothing
+    assert not hold.grow(9_000 * CENT)
+    assert await accounts.grow(hold, 9_000 * CENT, SCOPE, now) is hold
+    assert accounts.stats().reserved_nanousd == hold.worst == 9_000 * CENT
+    refusal = await accounts.grow(hold, 2_000 * CENT, SCOPE, now)
+    assert isinstance(refusal, Refusal) and (refusal.kind, refusal.worst_nanousd) == ("budget", 2_000 * CENT)
+    assert hold.worst == 9_000 * CENT
+    accounts.intent(intent_of(request_id, now, hold, 9_000 * CENT))
+    accounts.settle(hold, record_of(request_id, now, hold, 5 * CENT))
+    await accounts.close()
+    found = await books(database.engine)
+    found.assert_sound()
+    assert (found.spent[1], found.leased) == (5 * CENT, 0)
+
+
+async def test_money_for_a_request_that_ended_meanwhile_goes_back(database: Database, opened: Open) -> None:
+    accounts = await opened(await add_budget(database.engine, limit=100 * CENT))
+    now = accounts.now_us()
+    hold = await accounts.obtain(SCOPE, CENT, now)
+    assert isinstance(hold, Hold)
+    asked = asyncio.create_task(accounts.grow(hold, 90 * CENT, SCOPE, now))
+    await asyncio.sleep(0)
+    accounts.release(hold)
+    assert isinstance(await asked, Refusal)
+    accounts.set_budgets([])
+    assert accounts.stats().reserved_nanousd == 0
+    free = await accounts.obtain(SCOPE, CENT, now)  # a scope without budgets
+    assert isinstance(free, Hold) and await accounts.grow(free, 90 * CENT, SCOPE, now) is free
+    accounts.release(free)
+
+
 async def test_a_hold_whose_budget_was_deleted_still_says_why_it_cannot_grow(database: Database, opened: Open) -> None:
     accounts = await opened(await add_budget(database.engine, limit=100 * CENT))
     got = await accounts.obtain(SCOPE, 60 * CENT, accounts.now_us())
