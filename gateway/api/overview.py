@@ -11,8 +11,8 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromQuery
 
 from gateway import access
-from gateway.console import query as queries
 from gateway.views import overview as views
+from gateway.views import query as queries
 
 
 def handlers(parts: views.Watched) -> list[BaseRouteHandler]:

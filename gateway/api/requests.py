@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access
 from gateway.catalog import Catalog
-from gateway.console import query as queries
 from gateway.views import explorer
+from gateway.views import query as queries
 from gateway.views import request as view
 from gateway.views.explorer_filter import NAMES
 

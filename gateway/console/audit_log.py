@@ -12,10 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import audit
 from gateway.access import TEAM_EDIT, actor
-from gateway.console import figures, shell
+from gateway.console import shell
 from gateway.console.shell import Asked
 from gateway.errors import InvalidRequest
 from gateway.money.windows import zone
+from gateway.views import figures
 
 FIELDS = ("actor", "action", "kind", "ident")
 KINDS = ("", "key", "team", "member", "budget", "limit", "price", "backend", "route", "session")

@@ -11,7 +11,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from gateway.backend_watch import EJECTED
-from gateway.console import figures
+from gateway.views import figures
 from gateway.views.backends import READY, BackendRow, FirstToken, OwnedView, Slot
 from providers.figures import Figures
 

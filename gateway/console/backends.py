@@ -16,12 +16,13 @@ from gateway import access, operations
 from gateway.api.operations import probe_now
 from gateway.catalog import Backend
 from gateway.console import backend_drawing as drawing
-from gateway.console import figures, shell
+from gateway.console import shell
 from gateway.errors import InvalidRequest, NotFound
 from gateway.made import routes_of
 from gateway.money.pricing import nanousd
 from gateway.operations import brief
 from gateway.views import backends as views
+from gateway.views import figures
 from gateway.views.backends import BackendRow, OwnedView
 
 Req = Request[Any, Any, Any]

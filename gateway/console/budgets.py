@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access, people
 from gateway.catalog import Catalog
-from gateway.console import charts, figures, shell
+from gateway.console import charts, shell
 from gateway.console.overview import gone
 from gateway.console.shell import Asked
 from gateway.errors import GatewayError, InvalidRequest, NotReady
@@ -19,6 +19,7 @@ from gateway.money.forecast import OfBudget
 from gateway.money.pricing import nanousd
 from gateway.money.windows import PERIODS
 from gateway.views import budgets as views
+from gateway.views import figures
 
 OPEN_TO = access.MONEY | access.TEAM_EDIT
 KINDS = ("team", "organisation", "key")

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.console import figures
 from gateway.money.ledger import DAY_US
 from gateway.money.windows import zone
+from gateway.views import figures
 from gateway.views.series import Steps
 
 TOP = 7  # things with a colour of their own; the rest is one

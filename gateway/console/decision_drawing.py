@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gateway.console import figures
 from gateway.routing.decision import Decision
+from gateway.views import figures
 from gateway.views.decided import FILTERED, PLANNED, Row, Told
 
 COST_SCALE = 6  # times the cheapest in time

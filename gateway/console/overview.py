@@ -10,12 +10,12 @@ from litestar.handlers import BaseRouteHandler
 
 from gateway import access
 from gateway.catalog import Catalog
-from gateway.console import charts, figures, shell
-from gateway.console.query import Query
+from gateway.console import charts, shell
 from gateway.console.shell import Asked
+from gateway.views import figures, savings
 from gateway.views import overview as views
-from gateway.views import savings
 from gateway.views.overview import Notice, Overview
+from gateway.views.query import Query
 from gateway.views.series import Part, Series, month_name, word
 
 BUDGETS_SHOWN, PLACES_SHOWN = 6, 8

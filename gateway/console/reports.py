@@ -11,14 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access, people
 from gateway.catalog import Catalog
-from gateway.console import charts, figures, shell
-from gateway.console.query import Query
+from gateway.console import charts, shell
 from gateway.console.shell import Asked
 from gateway.errors import InvalidRequest
 from gateway.money import cells, reports, statement
 from gateway.money.ledger import CLASSES
 from gateway.money.reports import PLACES, TIMES
+from gateway.views import figures
 from gateway.views import spend as views
+from gateway.views.query import Query
 from gateway.views.series import month_name, word
 
 OPEN_TO = access.MONEY | access.TEAM_EDIT

@@ -11,12 +11,13 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from gateway import access
-from gateway.console import cookies, decision_drawing, figures, shell, timeline_drawing
+from gateway.console import cookies, decision_drawing, shell, timeline_drawing
 from gateway.console.requests import OUTCOMES
 from gateway.money.bill import Line
 from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.money.windows import to_datetime, zone
 from gateway.routing.decision import Decision
+from gateway.views import figures
 from gateway.views import request as view
 from gateway.views.decided import Told, tell
 from gateway.views.request import Found, Tried

@@ -9,11 +9,11 @@ from litestar import Request, Response, get
 from litestar.handlers import BaseRouteHandler
 
 from gateway import access
-from gateway.console import figures, shell
-from gateway.console.query import Query
-from gateway.views import explorer
+from gateway.console import shell
+from gateway.views import explorer, figures
 from gateway.views.explorer import Listing
 from gateway.views.explorer_filter import NAMES
+from gateway.views.query import Query
 
 SERIES = (  # label, colour, outcomes; the largest at the bottom
     ("Completed", "c1", ("completed",)),

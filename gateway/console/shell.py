@@ -15,10 +15,11 @@ from litestar import Request, Response
 from litestar.params import FromPath
 
 from gateway.access import Actor
-from gateway.console import cookies, figures, nav
-from gateway.console import query as queries
-from gateway.console.query import Query
+from gateway.console import cookies, nav
 from gateway.errors import NotFound
+from gateway.views import figures
+from gateway.views import query as queries
+from gateway.views.query import Query
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; connect-src 'self'; "

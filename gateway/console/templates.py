@@ -12,9 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from gateway.console import assets, figures
+from gateway.console import assets
 from gateway.money.pricing import nanousd
 from gateway.money.windows import zone
+from gateway.views import figures
 
 RANGES_SHOWN = ("1h", "24h", "7d", "30d", "month")
 

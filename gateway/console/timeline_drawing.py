@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.console import figures
 from gateway.console.decision_drawing import part
+from gateway.views import figures
 
 GATEWAY, WAITING, STREAMING, FAILED = "gateway", "waiting", "streaming", "failed"
 LEAST = 0.4  # per cent: what is shorter would not be seen

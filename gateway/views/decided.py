@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.console import figures
 from gateway.routing.choose import differences
 from gateway.routing.decision import Candidate, Decision
 from gateway.routing.filters import QUALITY, STATIC
+from gateway.views import figures
 
 PLANNED, ASIDE, FILTERED = "planned", "aside", "filtered"
 FILTER_WORDS = {

@@ -14,13 +14,13 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.access import Actor
-from gateway.console.query import Query
 from gateway.db.engine import snapshot, twice
 from gateway.db.tables import teams
 from gateway.money.pricing import usd
 from gateway.views.explorer_counts import Counts, Facet, count
 from gateway.views.explorer_filter import FACETS, ONLY, sight, wanted
 from gateway.views.explorer_rows import Page, order_of, page, place_of
+from gateway.views.query import Query
 
 FACET_NAMES = {"team_id": "team", "marks": "only"}
 VALUES_MOST = 40  # of one facet; what is chosen is always among them

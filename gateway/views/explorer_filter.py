@@ -14,12 +14,12 @@ from sqlalchemy import ColumnElement, Select, Table, and_, exists, false, litera
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.access import MONEY, TEAM_ADMIN, Actor
-from gateway.console.query import Query
 from gateway.db.tables import adjustments, api_keys, teams, usage
 from gateway.errors import InvalidRequest
 from gateway.money.ledger import BOOKED, REPRICE
 from gateway.money.marks import ANSWERED, FAILED_OVER, HEDGED, MISSED, UNPRICED
 from gateway.money.reports import OUTCOMES
+from gateway.views.query import Query
 
 ONLY = {"failed_over": FAILED_OVER, "hedged": HEDGED, "missed_objective": MISSED, "unpriced": UNPRICED}
 FACETS = ("team_id", "outcome", "route", "backend")  # columns whose values are offered with their counts

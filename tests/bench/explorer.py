@@ -21,11 +21,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.access import ADMIN, MEMBER, TEAM_ADMIN, Actor
-from gateway.console.query import read
 from gateway.db.engine import make_engine
 from gateway.settings import Storage
 from gateway.views.explorer import listing
 from gateway.views.explorer_filter import NAMES
+from gateway.views.query import read
 from tests.bench.reports import MONTH_US, START_US, add_up, databases, fill
 
 NOW = START_US + MONTH_US

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.console import figures
 from gateway.console.decision_drawing import COST_SCALE, TIME_SCALE, Bar, draw
 from gateway.routing.choose import rank
 from gateway.routing.decision import Candidate, Decision
 from gateway.routing.filters import SOFT, STATIC
+from gateway.views import figures
 from gateway.views.decided import tell
 
 REASONS = ("", "", "", *STATIC, *SOFT, "parallel", "rate_limited")

@@ -10,13 +10,13 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from gateway.console.query import read
 from gateway.console.requests import bars, chart, chips, step_words
 from gateway.money.ledger import HOUR_US
 from gateway.views.explorer import Listing
 from gateway.views.explorer_counts import Counts
 from gateway.views.explorer_filter import NAMES
 from gateway.views.explorer_rows import Page
+from gateway.views.query import read
 from tests.console.checks import seen, sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.console import shell
-from gateway.console.query import read
+from gateway.views.query import read
 from tests.console.conftest import Site
 
 NOW = 1_795_008_667_000_000  # 2026-11-18 14:31:07 in Berlin

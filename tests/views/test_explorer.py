@@ -13,7 +13,6 @@ from sqlalchemy import insert
 
 from gateway import people
 from gateway.access import ADMIN, MEMBER, TEAM_ADMIN, Actor
-from gateway.console.query import Query, read
 from gateway.db.tables import api_keys
 from gateway.errors import InvalidRequest
 from gateway.money.ledger import BOOKED, DAY_US, HOUR_US
@@ -23,6 +22,7 @@ from gateway.money.windows import to_us
 from gateway.views import explorer, explorer_counts, explorer_rows
 from gateway.views.explorer import Listing, document, listing
 from gateway.views.explorer_filter import NAMES, ONLY, Sight, wanted
+from gateway.views.query import Query, read
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, write
 

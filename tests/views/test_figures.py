@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.console import figures
-from gateway.console.figures import MINUS, NANO
+from gateway.views import figures
+from gateway.views.figures import MINUS, NANO
 
 BERLIN = ZoneInfo("Europe/Berlin")
 AT = 1_795_008_667_000_000  # 2026-11-18 14:31:07 in Berlin

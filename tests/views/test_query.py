@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.console.query import FILTERS, RANGES, Query, read
 from gateway.errors import InvalidRequest
 from gateway.money.ledger import BUCKET_US, DAY_US
 from gateway.money.windows import to_us
+from gateway.views.query import FILTERS, RANGES, Query, read
 
 NOW = to_us(datetime(2026, 11, 18, 13, 32, 7, tzinfo=UTC))
 END = to_us(datetime(2026, 11, 18, 14, tzinfo=UTC))
