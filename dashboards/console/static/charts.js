@@ -109,7 +109,8 @@
     const stacked = kind === "stack", step = spec.step || spec.x[1] - spec.x[0] || 3600, daily = step >= DAY_S;
     const time = clocks(spec.zone || "UTC"), drawn = stacked ? [...spec.series].reverse() : spec.series;
     const bars = (series) => ({ fill: colour(series.color), stroke: colour("panel"), width: 1, points: { show: false }, paths: uPlot.paths.bars({ size: [.82, 46], radius: 0 }) });
-    const curve = (series) => ({ stroke: colour(series.color || "c1"), width: series.width || 1.75, dash: series.dash, fill: series.fill ? colour("band") : undefined, spanGaps: false, points: { show: false } });
+    const alone = (u, at) => u.data[at].flatMap((value, i, all) => (value != null && all[i - 1] == null && all[i + 1] == null ? [i] : [])); // no line shows them
+    const curve = (series) => ({ stroke: colour(series.color || "c1"), width: series.width || 1.75, dash: series.dash, fill: series.fill ? colour("band") : undefined, spanGaps: false, points: { show: true, size: 5, fill: colour(series.color || "c1"), filter: alone } });
     const edge = { stroke: "transparent", points: { show: false } };
     let sums = spec.x.map(() => 0);
     const stack = spec.series.map((series) => (sums = sums.map((sum, at) => sum + (series.data[at] || 0))));
@@ -124,7 +125,7 @@
       bands: spec.band ? [{ series: [drawn.length + 2, drawn.length + 1], fill: colour("band") }] : undefined,
       axes: [
         { ...line, grid: { show: false }, gap: 4, size: 26, space: host.clientWidth < 460 ? 58 : 70, values: (_, at) => at.map((t) => (daily || t % DAY_S === 0 && last - spec.x[0] > 2 * DAY_S ? time.day(t) : time.clock(t))) },
-        { ...line, grid: { stroke: colour("grid"), width: 1 }, gap: 6, size: 54, space: 38, values: (_, at) => at.map(axis[spec.unit]), ...(spec.unit === "n" || spec.unit === "tokens" ? { incrs: WHOLE } : {}) },
+        { ...line, grid: { stroke: colour("grid"), width: 1 }, gap: 6, size: (_, told) => Math.max(54, 12 + 6.5 * Math.max(0, ...(told || []).map((text) => text.length))), space: 38, values: (_, at) => at.map(axis[spec.unit]), ...(spec.unit === "n" || spec.unit === "tokens" ? { incrs: WHOLE } : {}) },
       ],
       tzDate: (t) => uPlot.tzDate(new Date(t * 1000), spec.zone || "UTC"),
       series: [{}, ...drawn.map(stacked ? bars : curve), ...(spec.band ? [edge, edge] : [])],
