@@ -10,7 +10,7 @@ from gateway.access import EVERYONE
 from gateway.console import cookies, shell
 from gateway.console.login import Doorman, address
 from gateway.console.shell import Asked
-from gateway.errors import GatewayError, InvalidRequest, NotReady
+from gateway.errors import GatewayError, InvalidRequest
 
 FIELD_MAX = 2000
 
@@ -31,10 +31,8 @@ def handlers(doorman: Doorman) -> list[BaseRouteHandler]:
             token = await doorman.sessions.change_password(
                 access.actor(request), sent.get("old", ""), sent.get("new", ""), address(request)
             )
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _page(request, error)
+            return await _page(request, shell.of_form(error))
         return doorman.welcome(request, token, "/console/account")
 
     @post("/account/sign-out", access=EVERYONE)

@@ -14,7 +14,7 @@ from gateway.catalog import Catalog
 from gateway.console import charts, shell
 from gateway.console.overview import gone
 from gateway.console.shell import Asked
-from gateway.errors import GatewayError, InvalidRequest, NotReady
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.money.forecast import OfBudget
 from gateway.money.pricing import nanousd
 from gateway.money.windows import PERIODS
@@ -55,10 +55,8 @@ def _changing(parts: Budgeted) -> list[BaseRouteHandler]:
         sent = await _sent(request)
         try:
             made = await people.set_budget(parts.engine, _new(sent), actor=access.actor(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _list(parts, request, sent, error)
+            return await _list(parts, request, sent, shell.of_form(error))
         return shell.redirect(f"/console/budgets/{made.id}", request)
 
     @post("/budgets/{budget_id:int}/override", access=access.TEAM_EDIT)
@@ -67,10 +65,8 @@ def _changing(parts: Budgeted) -> list[BaseRouteHandler]:
         try:
             limit = _amount(sent.get("usd", ""))
             await people.override_budget(parts.engine, budget_id, limit, sent.get("until", ""), actor=access.actor(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _one(parts, request, budget_id, sent, error)
+            return await _one(parts, request, budget_id, sent, shell.of_form(error))
         return shell.redirect(f"/console/budgets/{budget_id}", request)
 
     @post("/budgets/{budget_id:int}/end-override", access=access.TEAM_EDIT)

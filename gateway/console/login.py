@@ -8,7 +8,7 @@ from litestar.handlers import BaseRouteHandler
 from gateway.access import EVERYONE, Actor
 from gateway.console import cookies, shell
 from gateway.console.shell import Asked
-from gateway.errors import Forbidden, GatewayError, InvalidKey, InvalidRequest, NotReady
+from gateway.errors import Forbidden, GatewayError, InvalidKey, InvalidRequest
 from gateway.sessions import Sessions
 
 HOME = "/console/overview"
@@ -55,10 +55,8 @@ def open_handlers(doorman: Doorman) -> list[BaseRouteHandler]:
         sent = await _sent(request)
         try:
             token = await _token(doorman.sessions, sent, address(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _form(request, sent, error)
+            return await _form(request, sent, shell.of_form(error))
         return doorman.welcome(request, token, _next(sent.get("next", "")))
 
     @get("/welcome")
@@ -72,10 +70,8 @@ def open_handlers(doorman: Doorman) -> list[BaseRouteHandler]:
             if sent.get("password") != sent.get("again"):
                 raise InvalidRequest("The two passwords differ: write the same one twice.", param="again")
             token = await doorman.sessions.with_link(sent.get("link", ""), sent.get("password", ""), address(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _welcome(request, sent.get("link", ""), error)
+            return await _welcome(request, sent.get("link", ""), shell.of_form(error))
         return doorman.welcome(request, token, HOME)
 
     return [form, sign_in, set_password, password_set]

@@ -16,7 +16,7 @@ from litestar.params import FromPath
 
 from gateway.access import Actor
 from gateway.console import cookies, nav
-from gateway.errors import NotFound
+from gateway.errors import GatewayError, NotFound, NotReady
 from gateway.views import figures
 from gateway.views import query as queries
 from gateway.views.query import Query
@@ -86,6 +86,13 @@ def spelled(query: Query) -> str:
     where, until_us = query.zone, min(query.until_us, max(query.now_us, query.from_us))
     ends = (f"{figures.day(at_us, where, query.now_us)} {figures.clock(at_us, where)}" for at_us in (query.from_us, until_us))
     return f"{' to '.join(ends)}, {query.tz}"
+
+
+def of_form(error: GatewayError) -> GatewayError:
+    """What is told beside the form that was sent. A gateway that is not ready has no form to show: that is raised on, to be a page."""
+    if isinstance(error, NotReady):
+        raise error
+    return error
 
 
 def redirect(path: str, request: Asked | None = None) -> Response[str]:

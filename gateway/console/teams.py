@@ -16,7 +16,7 @@ from gateway.catalog import Catalog
 from gateway.console import cookies, shell
 from gateway.console.budgets import chart
 from gateway.console.shell import Asked
-from gateway.errors import GatewayError, NotReady
+from gateway.errors import GatewayError
 from gateway.money.windows import bounds
 from gateway.people import members
 from gateway.people.members import NewMember
@@ -58,10 +58,8 @@ def _teams(parts: Peopled) -> list[BaseRouteHandler]:
             made = await people.add_team(
                 parts.engine, sent.get("name", ""), sent.get("org") or people.DEFAULT_ORG, actor=access.actor(request)
             )
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _list(parts, request, sent, error)
+            return await _list(parts, request, sent, shell.of_form(error))
         return shell.redirect(f"/console/teams/{made.name}", request)
 
     @get("/teams/{team:str}", access=EVERYONE)
@@ -82,10 +80,8 @@ def _teams(parts: Peopled) -> list[BaseRouteHandler]:
                 member=sent.get("member") or None,
             )
             text, key = await people.add_key(parts.engine, load_secrets(parts.settings)[0], new, actor=access.actor(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _one(parts, request, team, sent, error)
+            return await _one(parts, request, team, sent, shell.of_form(error))
         return await _secret(request, text, key, "made")
 
     return [listed, add_team, one, add_key]
@@ -104,10 +100,8 @@ def _key_pages(parts: Peopled) -> list[BaseRouteHandler]:
                 name=sent.get("name", ""), models=words(sent.get("models", "")), tag=sent.get("tag", ""), member=sent.get("member") or None
             )
             key = await people.change_key(parts.engine, public, change, actor=access.actor(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _key(parts, request, team, public, (sent, error))
+            return await _key(parts, request, team, public, (sent, shell.of_form(error)))
         return shell.redirect(key_url(key), request)
 
     @post("/teams/{team:str}/keys/{public:str}/rotate", access=TEAM_EDIT)
@@ -122,10 +116,8 @@ def _key_pages(parts: Peopled) -> list[BaseRouteHandler]:
                 None if overlap == "none" else overlap,
                 actor=access.actor(request),
             )
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _key(parts, request, team, public, (sent, error))
+            return await _key(parts, request, team, public, (sent, shell.of_form(error)))
         return await _secret(request, text, key, "rotated")
 
     return [key_page, change_key, rotate]
@@ -138,10 +130,8 @@ def _key_changes(parts: Peopled) -> list[BaseRouteHandler]:
         try:
             change = people.KeyChange(expires=sent.get("expires") or None)
             key = await people.change_key(parts.engine, public, change, actor=access.actor(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _key(parts, request, team, public, (sent, error))
+            return await _key(parts, request, team, public, (sent, shell.of_form(error)))
         return shell.redirect(key_url(key), request)
 
     @post("/teams/{team:str}/keys/{public:str}/block", access=TEAM_EDIT)
@@ -170,10 +160,8 @@ def _members(parts: Peopled) -> list[BaseRouteHandler]:
         try:
             new = NewMember(email=sent.get("email", ""), name=sent.get("name", ""), teams={team: sent.get("role", "")})
             link, member = await members.add_member(parts.engine, new, access.actor(request))
-        except NotReady:
-            raise
         except GatewayError as error:
-            return await _team_members(parts, request, team, sent, error)
+            return await _team_members(parts, request, team, sent, shell.of_form(error))
         if link is None:
             return shell.redirect(f"/console/teams/{team}/members", request)
         return await shell.page(
