@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from gateway.app import COUNTING, SURFACES, Application, build
-from gateway.auth import ensure_secret
-from gateway.db.engine import make_engine
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
+from tests.fixtures.application import built
 
 UNDOCUMENTED = ("/schema", "/console")  # the documents themselves, and pages for people
 
 
 @pytest.fixture
 async def application(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Application]:
-    shutil.copy(sqlite_template, tmp_path / "tollway.db")
     backend = BackendSettings(name="a", vendor="scripted", model="m", price=PriceSettings(input="1", output="2"))
     settings = Settings(
         storage=Storage(state_dir=str(tmp_path)), backends=(backend,), routes=(RouteSettings(name="assistant", backends=("a",)),)
     )
-    engine = make_engine(settings.storage)
-    await ensure_secret(settings, engine)
-    await engine.dispose()
-    made = await build(settings, "0")
-    await made.start()
-    yield made
-    made.begin_drain()
-    await made.finish()
+    async with built(settings, sqlite_template) as (made, _):
+        await made.start()
+        yield made
 
 
 async def test_the_document_and_the_routes_are_the_same(application: Application) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,33 +9,26 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.app import Application, build
-from gateway.auth import ensure_secret
+from gateway.app import Application
 from gateway.catalog import Backend, Catalog
-from gateway.db.engine import make_engine
 from gateway.metrics import METRICS
 from gateway.money.shares import BudgetShare
 from gateway.readings import gauges, totals
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
 from providers.errors import Unreachable
 from providers.figures import NAMES, TIMES, TOLLWAY, Figures, Times, metric, read
+from tests.fixtures.application import built
 from tests.routing.conftest import make_features
 
 
 @pytest.fixture
 async def application(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Application]:
-    shutil.copy(sqlite_template, tmp_path / "tollway.db")
     backend = BackendSettings(name="a", vendor="scripted", model="m", price=PriceSettings(input="1", output="2"))
     settings = Settings(
         storage=Storage(state_dir=str(tmp_path)), backends=(backend,), routes=(RouteSettings(name="assistant", backends=("a",)),)
     )
-    engine = make_engine(settings.storage)
-    await ensure_secret(settings, engine)
-    await engine.dispose()
-    made = await build(settings, "0")
-    yield made
-    made.begin_drain()
-    await made.finish()
+    async with built(settings, sqlite_template) as (made, _):
+        yield made
 
 
 async def test_every_gauge_of_a_worker_is_in_the_table(application: Application) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from gateway.app import Application, build
-from gateway.auth import ensure_secret
-from gateway.db.engine import make_engine
+from gateway.app import Application
 from gateway.made import Made, Order
 from gateway.settings import BackendSettings, QualitySettings, RouteSettings, Settings, Storage
+from tests.fixtures.application import built
 
 A = BackendSettings(name="a", vendor="scripted", model="m")
 B = BackendSettings(name="b", vendor="scripted", model="m")
@@ -22,14 +20,9 @@ B = BackendSettings(name="b", vendor="scripted", model="m")
 
 @pytest.fixture
 async def application(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Application]:
-    shutil.copy(sqlite_template, tmp_path / "tollway.db")
     settings = Settings(storage=Storage(state_dir=str(tmp_path)), backends=(A,), routes=(RouteSettings(name="r", backends=("a",)),))
-    engine = make_engine(settings.storage)
-    await ensure_secret(settings, engine)
-    await engine.dispose()
-    made = await build(settings, "0")
-    yield made
-    await made.finish()
+    async with built(settings, sqlite_template) as (made, _):
+        yield made
 
 
 async def test_the_file_and_the_api_each_change_their_own(application: Application) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ import httpx
 import pytest
 
 from gateway import people
-from gateway.app import Application, build
-from gateway.auth import ensure_secret
-from gateway.db.engine import make_engine
+from gateway.app import Application
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
+from tests.fixtures.application import built
 
 ORIGIN = "http://gateway"
 
@@ -66,14 +64,7 @@ def settings_of(folder: Path) -> Settings:
 
 @pytest.fixture
 async def site(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Site]:
-    shutil.copy(sqlite_template, tmp_path / "tollway.db")
-    settings = settings_of(tmp_path)
-    engine = make_engine(settings.storage)
-    accepted = await ensure_secret(settings, engine)
-    await engine.dispose()
-    application = await build(settings, "0")
-    made = Site(application, accepted[0])
-    yield made
-    await made.close()
-    application.begin_drain()
-    await application.finish()
+    async with built(settings_of(tmp_path), sqlite_template) as (application, secret):
+        made = Site(application, secret)
+        yield made
+        await made.close()
