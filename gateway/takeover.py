@@ -80,8 +80,9 @@ class Takeover:
         fresh = {}
         for one in settings.backends:  # an unchanged backend keeps its connection to a local engine
             fresh[one.name] = old[one.name] if before.get(one.name) == one and one.name in old else self.make(one, settings)
-        replaced = {name: provider for name, provider in old.items() if fresh.get(name) is not provider}
-        gone = {name: provider for name, provider in replaced.items() if name not in fresh}
+        replaced = {name: provider for name, provider in old.items() if name in before and fresh.get(name) is not provider}
+        gone = {name: provider for name, provider in old.items() if name not in fresh}  # by this change, or by one that still retires
+        catalog = build_catalog(settings, parts.snapshot.prices)  # again: prices may have come while models were read
         _tell(problems, parts.standing.problems)
         _replace(parts, file, settings, problems, catalog, {**fresh, **gone})
         task = asyncio.create_task(self._retire(set(self.in_flight), replaced))
@@ -92,8 +93,8 @@ class Takeover:
         """Close what was replaced once the last request that began before it has ended."""
         while before & self.in_flight:  # noqa: ASYNC110 - a plain set: no request pays for an event
             await asyncio.sleep(RETIRE_POLL_S)
-        parts, named = self.parts, self.parts.catalog.backends
-        parts.providers = {name: one for name, one in parts.providers.items() if name in named}
+        parts = self.parts
+        parts.providers = {name: one for name, one in parts.providers.items() if replaced.get(name) is not one}
         parts.pipeline.attempts.providers = parts.providers
         for provider in replaced.values():
             await provider.close()

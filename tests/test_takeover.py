@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from gateway.app import Application
+from gateway.catalog import Price
 from gateway.made import Made, Order
 from gateway.settings import BackendSettings, QualitySettings, RouteSettings, Settings, Storage
 from tests.fixtures.application import built
 
 A = BackendSettings(name="a", vendor="scripted", model="m")
 B = BackendSettings(name="b", vendor="scripted", model="m")
+C = BackendSettings(name="c", vendor="scripted", model="m")
 
 
 @pytest.fixture
@@ -62,6 +65,41 @@ async def test_settings_that_cannot_work_change_nothing(application: Application
     with pytest.raises(ValueError, match="quality"):
         await application.takeover.file(broken)
     assert parts.catalog is catalog and parts.standing.since == before and set(parts.providers) == {"a"}
+
+
+async def test_a_change_that_retires_takes_nothing_from_one_that_came_after_it(application: Application) -> None:
+    parts, takeover = application.parts, application.takeover
+    first, second = object(), object()
+    running = cast(set[Any], parts.pipeline.in_flight)
+    await takeover.loaded({}, Made(backends=(B,)))
+    running.add(first)
+    await takeover.loaded({}, Made(backends=(B, C)))  # retires when the first request has ended
+    retires = set(takeover.retiring)
+    running.add(second)  # knows c, and may fail over to it
+    c = parts.providers["c"]
+    await takeover.loaded({}, Made(backends=(B,)))
+    running.remove(first)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*retires)
+    assert parts.providers["c"] is c is parts.pipeline.attempts.providers["c"]
+    running.remove(second)
+    async with asyncio.timeout(30):
+        await asyncio.gather(*takeover.retiring)
+    assert set(parts.providers) == {"a", "b"}
+
+
+async def test_prices_that_come_while_models_are_read_stay(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, takeover = application.parts, application.takeover
+    dear = Price(id="new", input=7, output=9)
+    load = parts.router.judges.load
+
+    def meanwhile(routes: Any) -> None:
+        load(routes)
+        parts.snapshot.prices = {("scripted", "m"): dear}
+
+    monkeypatch.setattr(parts.router.judges, "load", meanwhile)
+    await takeover.file(replace(parts.file, routes=()))
+    assert parts.catalog.backends["a"].price == dear
 
 
 async def test_what_was_replaced_is_closed_once_nobody_uses_it(application: Application) -> None:
