@@ -11,7 +11,7 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import made
-from gateway.auth import Keyring, live_keys, principal_from
+from gateway.auth import Keyring, Principal, live_keys, principal_from
 from gateway.catalog import Price
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import budgets, catalog_version, limits, price_book
@@ -44,6 +44,19 @@ class TakesBudgets(Protocol):
 
 class TakesLimits(Protocol):
     def set_limits(self, rows: Sequence[LimitRow]) -> None: ...
+
+
+class Fresh(NamedTuple):
+    """All of it as one look at the database found it. asked: monotonic second of that look."""
+
+    version: int | None
+    keys: dict[bytes, Principal]
+    budgets: list[BudgetRow]
+    limits: list[LimitRow]
+    prices: Prices
+    price_due_us: int | None
+    made: made.Made
+    asked: float
 
 
 class Snapshot:
@@ -91,7 +104,7 @@ class Snapshot:
         """Ask for the version and reload when it moved. False when the database did not answer; what was known stays in force."""
         try:
             async with asyncio.timeout(LOAD_S), self._engine.connect() as connection:
-                await self._load(connection)
+                fresh = await self._read(connection)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             self.failures += 1
             if self.failures == 1 or self.failures % 60 == 0:
@@ -100,13 +113,16 @@ class Snapshot:
                 self._distrust()
             return False
         self._confirmed = time.monotonic()
+        if fresh is not None:
+            await self._take(fresh)
         return True
 
-    async def _load(self, connection: AsyncConnection) -> None:
+    async def _read(self, connection: AsyncConnection) -> Fresh | None:
+        """None: what is in force is the newest."""
         asked = time.monotonic()
         version = (await connection.execute(select(catalog_version.c.version))).scalar_one_or_none()
         if version == self.version and not self._price_is_due():
-            return
+            return None
         keys = dict(principal_from(row) for row in await connection.execute(live_keys()))
         rows = await connection.execute(select(budgets, scope_name(budgets).label("scope")).where(budgets.c.deleted_at_us.is_(None)))
         live = [msgspec.convert(row, BudgetRow, from_attributes=True) for row in rows]
@@ -114,17 +130,22 @@ class Snapshot:
         rates = [msgspec.convert(row, LimitRow, from_attributes=True) for row in rows]
         prices, due_us = await read_prices(connection)
         entries = await made.read(connection)
+        return Fresh(version, keys, live, rates, prices, due_us, entries, asked)
+
+    async def _take(self, fresh: Fresh) -> None:
+        """Without the database's connection and its time limit: whoever is told may have models to read."""
         # nothing is awaited until prices are in force: a request sees all of the old or all of the new
-        self._keyring.replace(keys)
-        self._accounts.set_budgets(live)
+        self._keyring.replace(fresh.keys)
+        self._accounts.set_budgets(fresh.budgets)
         if self._limiter is not None:
-            self._limiter.set_limits(rates)
-        self.prices, self._price_due_us = prices, due_us
+            self._limiter.set_limits(fresh.limits)
+        self.prices, self._price_due_us = fresh.prices, fresh.price_due_us
         if self._on_load is not None:
-            await self._on_load(prices, entries)
-        self.version = version
+            await self._on_load(fresh.prices, fresh.made)
+        self.version = fresh.version
         self.reloads += 1
-        log.info("keys, budgets and prices loaded", version=version, keys=len(keys), budgets=len(live), ms=_since_ms(asked))
+        told = {"version": fresh.version, "keys": len(fresh.keys), "budgets": len(fresh.budgets), "ms": _since_ms(fresh.asked)}
+        log.info("keys, budgets and prices loaded", **told)
 
     def _price_is_due(self) -> bool:
         return self._price_due_us is not None and time.time_ns() // 1000 >= self._price_due_us
