@@ -19,7 +19,7 @@ from gateway.money.windows import zone
 from gateway.views import figures
 
 FIELDS = ("actor", "action", "kind", "ident")
-KINDS = ("", "key", "team", "member", "budget", "limit", "price", "backend", "route", "session")
+KINDS = ("", "key", "team", "member", "budget", "limit", "price", "backend", "route", "config", "session")
 
 
 class Audited(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ def handlers(parts: views.Watched) -> list[BaseRouteHandler]:
         query = shell.query(request, more={"split": SPLIT})
         since_us, until_us = query.buckets
         asked = views.Asked(since_us=since_us, until_us=until_us, tz=query.tz, scope=who.scope, split=query.more["split"])
-        return who, shown(await views.overview(parts, asked), query, parts.catalog, who)
+        return who, await asyncio.to_thread(shown, await views.overview(parts, asked), query, parts.catalog, who)
 
     @get("/overview", access=access.EVERYONE)
     async def overview(request: Asked) -> Response[str]:

@@ -46,7 +46,8 @@ def handlers(parts: Reporting) -> list[BaseRouteHandler]:
     async def report(request: Asked) -> Response[str]:
         who, query = access.actor(request), _query(request)
         told = await views.told(parts.engine, asked(query, who))
-        return await shell.page(request, who, "reports.html", title="Reports", **shown(told, query, parts.catalog))
+        values = await asyncio.to_thread(shown, told, query, parts.catalog)
+        return await shell.page(request, who, "reports.html", title="Reports", **values)
 
     @get("/reports/csv", access=OPEN_TO)
     async def as_csv(request: Asked) -> Response[str]:

@@ -18,6 +18,7 @@ from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US
 from gateway.money.pricing import nanousd
 from gateway.money.windows import bounds, read_instant, to_datetime, zone
 
+LONGEST_US = 10 * 366 * DAY_US  # of a stretch: its steps are made while others wait
 RANGES = {"1h": HOUR_US, "24h": DAY_US, "7d": 7 * DAY_US, "30d": 30 * DAY_US, "month": 0, "quarter": 0}
 RANGE_WORDS = {"1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d", "month": "Month", "quarter": "Quarter"}
 TIME = ("range", "from", "to", "tz")
@@ -178,6 +179,8 @@ def _stretch(single: Mapping[str, str], now_us: int, tz: str, default: str) -> t
         until_us = _instant("to", single["to"], tz) if "to" in single else end_us
         if from_us >= until_us:
             raise InvalidRequest("to: the end comes after the beginning.", param="to")
+        if until_us - from_us > LONGEST_US:
+            raise InvalidRequest("from: ask for ten years at most.", param="from")
         return "", from_us, until_us
     if chosen not in RANGES:
         raise InvalidRequest(f"range: use {', '.join(RANGES)}, or from and to.", param="range")
