@@ -47,6 +47,11 @@ class Actor(Struct, frozen=True, kw_only=True):
         """Ids of the teams whose rows it may see; None = all."""
         return None if self.role in MONEY else frozenset(self.teams)
 
+    @property
+    def whole(self) -> frozenset[int] | None:
+        """Ids of the teams that it sees as their admin does: spend, budgets, members, audit log; None = all."""
+        return None if self.role in MONEY else frozenset(team for team, role in self.teams.items() if role == TEAM_ADMIN)
+
     def sees(self, team_id: int) -> bool:
         """Whether it may read a team's rows."""
         return self.role in MONEY or team_id in self.teams

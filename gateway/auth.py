@@ -129,6 +129,11 @@ def live_keys() -> Select[Any]:
     )
 
 
+def present_keys() -> Select[Any]:
+    """Of `live_keys` one row for each key: that of its present secret."""
+    return live_keys().where(held.c.until_us.is_(None))
+
+
 def principal_from(row: Row[Any]) -> tuple[bytes, Principal]:
     """(digest, principal) of one row of `live_keys`."""
     ends = [at_us for at_us in (row.expires_at_us, row.until_us) if at_us is not None]

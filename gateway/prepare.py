@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import auth, made, people
+from gateway.access import GATEWAY
 from gateway.child import environment, python
 from gateway.db import schema
 from gateway.db.engine import database_url, make_engine
@@ -84,8 +85,9 @@ async def first_admin_key(engine: AsyncEngine, secret: bytes) -> str | None:
     if any("admin" in key.scopes and key.revoked_at_us is None for key in await people.list_keys(engine)):
         return None
     if DEFAULT_TEAM not in {team.name for team in await people.list_teams(engine)}:
-        await people.add_team(engine, DEFAULT_TEAM)
-    text, _ = await people.add_key(engine, secret, people.NewKey(team=DEFAULT_TEAM, name="first admin key", scopes=("admin",)))
+        await people.add_team(engine, DEFAULT_TEAM, actor=GATEWAY)
+    new = people.NewKey(team=DEFAULT_TEAM, name="first admin key", scopes=("admin",))
+    text, _ = await people.add_key(engine, secret, new, actor=GATEWAY)
     return text
 
 

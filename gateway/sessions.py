@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import audit, passwords, throttle
 from gateway.access import ADMIN, FINANCE, MEMBER, TEAM_ADMIN, Actor, of_key
-from gateway.auth import Keyring, live_keys, principal_from
+from gateway.auth import Keyring, present_keys, principal_from
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import api_keys, members, memberships, sessions, teams
 from gateway.errors import InvalidKey, InvalidRequest, NotFound, NotReady, RateLimited
@@ -69,12 +69,13 @@ class Sessions:
             await throttle.take_back(connection, email, address)
             return await self._open(connection, Actor(name=email, role=MEMBER, member_id=row.id))
 
-    async def with_key(self, key: str, address: str) -> str:
-        """A session's token for an API key with a role. InvalidKey, Forbidden, RateLimited."""
+    async def with_key(self, key: str) -> str:
+        """A session's token for an API key with a role; it ends with the secret that opened it. InvalidKey, Forbidden."""
         headers = {b"authorization": b"Bearer " + key.strip().encode(errors="replace")}
-        who = of_key(self._keyring.find(headers) or await self._keyring.find_slow(headers))
+        principal = self._keyring.find(headers) or await self._keyring.find_slow(headers)
+        who = of_key(principal)
         async with self._engine.begin() as connection:
-            return await self._open(connection, who)
+            return await self._open(connection, who, principal.expires_at_us)
 
     async def with_link(self, link: str, password: str, address: str) -> str:
         """Set a password with a one-time link; a session's token. NotFound: no such link, used already or too old."""
@@ -132,14 +133,15 @@ class Sessions:
         finally:
             self._waiting -= 1
 
-    async def _open(self, connection: AsyncConnection, who: Actor) -> str:
+    async def _open(self, connection: AsyncConnection, who: Actor, ends_us: int | None = None) -> str:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         now_us = (await connection.execute(select(self._now()))).scalar_one()
         owner = sessions.c.member_id == who.member_id if who.member_id is not None else sessions.c.key_id == who.key_id
         spare = select(sessions.c.digest).where(owner).order_by(sessions.c.created_at_us.desc()).offset(PER_OWNER - 1)
         await connection.execute(delete(sessions).where(or_(sessions.c.expires_at_us <= now_us, sessions.c.digest.in_(spare))))
         values = {"member_id": who.member_id, "key_id": None if who.member_id is not None else who.key_id, "created_at_us": now_us}
-        until = {"seen_at_us": now_us, "expires_at_us": now_us + self.seconds * 1_000_000}
+        ends = now_us + self.seconds * 1_000_000
+        until = {"seen_at_us": now_us, "expires_at_us": ends if ends_us is None else min(ends, ends_us)}
         await connection.execute(insert(sessions).values(digest=_digest(token), **values, **until))
         await audit.write(connection, who, action="session.open", kind="session", ident=who.name)
         return token
@@ -189,7 +191,7 @@ async def _member(connection: AsyncConnection, session: Row[Any]) -> Actor | Non
 
 
 async def _key(connection: AsyncConnection, session: Row[Any]) -> Actor | None:
-    row = (await connection.execute(live_keys().where(api_keys.c.id == session.key_id))).first()
+    row = (await connection.execute(present_keys().where(api_keys.c.id == session.key_id))).first()
     if row is None or (row.expires_at_us is not None and row.expires_at_us <= session.now_us):
         return None
     return of_key(principal_from(row)[1])

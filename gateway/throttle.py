@@ -42,7 +42,7 @@ async def admit(connection: AsyncConnection, email: str | None, address: str, no
     """Count a try; the seconds it has to wait, 0 = it may be made. email None: a try without an account."""
     await _forget_old(connection, now_us)
     accounts = [] if email is None else [(account_subject(email), ACCOUNT_FAILURES)]
-    for subject, allowed in (*accounts, (address_subject(address), ADDRESS_FAILURES)):
+    for subject, allowed in ((address_subject(address), ADDRESS_FAILURES), *accounts):  # who is refused already counts against no account
         failures, since_us = await _count(connection, subject, now_us)
         if failures > allowed:
             return max(1, -((now_us - since_us) // 1_000_000 - WINDOW_S))

@@ -34,6 +34,9 @@ async def test_an_address_has_so_many_tries_whatever_the_account(database: Datab
     assert await tried(database, "new@x.org", "10.0.0.1") == WINDOW_S
     assert await tried(database, None, "10.0.0.1") == WINDOW_S
     assert await tried(database, "new@x.org", "10.0.0.2") == 0
+    for number in range(2 * ACCOUNT_FAILURES):
+        assert await tried(database, "victim@x.org", "10.0.0.1") > 0, number
+    assert await tried(database, "victim@x.org", "10.0.0.2") == 0, "who is refused locks nobody out"
 
 
 async def test_a_good_try_begins_the_account_anew_and_is_not_counted_for_the_address(database: Database) -> None:

@@ -62,7 +62,7 @@ def handler(parts: Audited) -> BaseRouteHandler:
             "since_us": None if since is None else date_us(since, "since"),
             "until_us": None if until is None else date_us(until, "until"),
         }
-        found, cursor = await audit.read(parts.engine, replace(asked, before_id=after, limit=limit, **bounds), actor(request).scope)
+        found, cursor = await audit.read(parts.engine, replace(asked, before_id=after, limit=limit, **bounds), actor(request).whole)
         return Page(data=found, next=cursor)
 
     return entries

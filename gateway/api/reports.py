@@ -44,7 +44,7 @@ def _spend(parts: Reporting) -> BaseRouteHandler:
     ) -> Response[Any]:
         shape = _shape(request, ("by", "since", "until", "timezone", "team"), ("json", "csv"))
         asked = reports.Asked(by=_words(by), since=since, until=until, timezone=timezone, team=team)
-        found = await reports.spend(parts.engine, asked, LINES_MAX, actor(request).scope)
+        found = await reports.spend(parts.engine, asked, LINES_MAX, actor(request).whole)
         if shape == "json":
             return Response(await asyncio.to_thread(reports.document, found))
         return Response(await asyncio.to_thread(reports.as_csv, found), media_type=CSV)
@@ -61,7 +61,7 @@ def _statement(parts: Reporting) -> BaseRouteHandler:
         for name, value, example in (("team", team, "search"), ("month", month, "2026-11")):
             if not value:
                 raise InvalidRequest(f"{name} is missing: {name}={example}.", param=name)
-        made = await statement.statement(parts.engine, team, month, timezone, actor(request).scope)
+        made = await statement.statement(parts.engine, team, month, timezone, actor(request).whole)
         if shape == "json":
             return Response(await asyncio.to_thread(statement.document, made))
         if shape == "csv":
@@ -87,7 +87,7 @@ def _forecast(parts: Reporting) -> BaseRouteHandler:
     ) -> Response[Any]:
         shape = _shape(request, ("by", "per", "timezone", "team"), ("json", "csv"))
         found = await forecast.forecast(
-            parts.engine, forecast.Asked(by=_words(by), per=per, timezone=timezone, team=team), actor(request).scope
+            parts.engine, forecast.Asked(by=_words(by), per=per, timezone=timezone, team=team), actor(request).whole
         )
         if shape == "json":
             return Response(await asyncio.to_thread(forecast.document, found))
@@ -104,7 +104,7 @@ def _budgets(parts: Reporting) -> BaseRouteHandler:
     )
     async def budgets_ahead(request: Request[Any, Any, Any]) -> dict[str, Any]:
         _shape(request, (), ("json",))
-        return {"data": [forecast.of_budget_document(one) for one in await forecast.of_budgets(parts.engine, actor(request).scope)]}
+        return {"data": [forecast.of_budget_document(one) for one in await forecast.of_budgets(parts.engine, actor(request).whole)]}
 
     return budgets_ahead
 

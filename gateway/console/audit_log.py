@@ -55,7 +55,7 @@ def handlers(parts: Audited) -> list[BaseRouteHandler]:
             until_us=query.until_us,
             before_id=_cursor(query.after),
         )
-        found, cursor = await audit.read(parts.engine, asked, who.scope)
+        found, cursor = await audit.read(parts.engine, asked, who.whole)
         return await shell.page(
             request,
             who,

@@ -121,7 +121,7 @@ def errors_of(error: GatewayError | None) -> dict[str, str]:
 
 async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = None, error: GatewayError | None = None) -> Response[str]:
     who, now_us = access.actor(request), shell.now_us()
-    found = await views.of_scope(parts.engine, who.scope)
+    found = await views.of_scope(parts.engine, who.whole)
     return await shell.page(
         request,
         who,
@@ -143,7 +143,7 @@ async def _one(
     parts: Budgeted, request: Asked, budget_id: int, sent: dict[str, str] | None = None, error: GatewayError | None = None
 ) -> Response[str]:
     who, now_us = access.actor(request), shell.now_us()
-    found, burn = await views.one(parts.engine, budget_id, who.scope, now_us)
+    found, burn = await views.one(parts.engine, budget_id, who.whole, now_us)
     return await shell.page(
         request,
         who,

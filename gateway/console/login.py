@@ -106,7 +106,7 @@ async def _token(sessions: Sessions, sent: dict[str, str], address: str) -> str:
     if sent.get("kind") == "key":
         if not sent.get("key", "").strip():
             raise InvalidRequest("Paste an API key: it looks like tw-….", param="key")
-        return await sessions.with_key(sent["key"], address)
+        return await sessions.with_key(sent["key"])
     for name, word in (("email", "your e-mail address"), ("password", "your password")):
         if not sent.get(name):
             raise InvalidRequest(f"Write {word}.", param=name)

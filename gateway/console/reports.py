@@ -80,7 +80,7 @@ def asked(query: Query, who: access.Actor) -> views.Asked:
         tz=query.tz,
         team=query.one("team") or None,
         where={name: frozenset(query.words[name]) for name in FILTERS[1:] if name in query.words},
-        scope=who.scope,
+        scope=who.whole,
         check=query.more["check"] == "ledger",
     )
 
@@ -152,8 +152,8 @@ async def _statement(parts: Reporting, request: Asked) -> Response[str]:
     query = shell.query(request, "team", more={"month": ()}, default="month")
     now = figures.local_input(query.now_us, query.zone)[:7]
     team, month = query.one("team"), query.more["month"] or now
-    made = await statement.statement(parts.engine, team, month, query.tz, who.scope) if team else None
-    listed = [one.name for one in await people.list_teams(parts.engine) if who.sees(one.id)]
+    made = await statement.statement(parts.engine, team, month, query.tz, who.whole) if team else None
+    listed = [one.name for one in await people.list_teams(parts.engine, who.whole)]
     return await shell.page(
         request,
         who,

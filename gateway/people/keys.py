@@ -18,7 +18,7 @@ from gateway import audit
 from gateway.access import ADMIN, COMMAND_LINE, FINANCE, Actor
 from gateway.auth import SCOPES, mint
 from gateway.db.engine import reading
-from gateway.db.tables import api_keys, former_secrets, members, memberships, rollups, teams
+from gateway.db.tables import api_keys, former_secrets, members, memberships, rollups, sessions, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.instants import future_us
 from gateway.labels import checked, mapping
@@ -157,7 +157,9 @@ async def rotate_key(
     minted = mint(secret)
 
     async def changed(connection: AsyncConnection, now_us: int, ids: tuple[int, int]) -> Mapping[str, Any]:
-        if overlap is not None:
+        if overlap is None:
+            await connection.execute(delete(sessions).where(sessions.c.key_id == ids[0]))  # opened with a secret that ends now
+        else:
             until_us = future_us(overlap, now_us, "overlap", "an overlap")
             row = (await connection.execute(select(api_keys.c.public, api_keys.c.digest).where(api_keys.c.id == ids[0]))).one()
             kept = {"public": row.public, "digest": row.digest, "key_id": ids[0], "until_us": until_us}
@@ -191,6 +193,7 @@ async def revoke_key(engine: AsyncEngine, public: str, *, actor: Actor = COMMAND
         _check_scopes(before.scopes, actor)
         if former is not None:
             await connection.execute(delete(former_secrets).where(former_secrets.c.public == told))
+            await connection.execute(delete(sessions).where(sessions.c.key_id == former))  # which secret opened one is not kept
         else:
             await connection.execute(update(api_keys).where(which, api_keys.c.revoked_at_us.is_(None)).values(revoked_at_us=now_us))
             await connection.execute(delete(former_secrets).where(former_secrets.c.key_id == row.id))

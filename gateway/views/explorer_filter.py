@@ -13,7 +13,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, Table, and_, exists, false, literal_column, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.access import MONEY, TEAM_ADMIN, Actor
+from gateway.access import Actor
 from gateway.db.tables import adjustments, api_keys, teams, usage
 from gateway.errors import InvalidRequest
 from gateway.money.ledger import BOOKED, REPRICE
@@ -138,9 +138,9 @@ def repriced() -> ColumnElement[bool]:
 
 async def sight(connection: AsyncConnection, actor: Actor) -> Sight:
     """What an actor sees: admins all, a team's admin that team, everybody else what their own keys asked."""
-    if actor.role in MONEY:
+    whole = actor.whole
+    if whole is None:
         return Sight(None)
-    whole = frozenset(team for team, role in actor.teams.items() if role == TEAM_ADMIN)
     others = sorted(set(actor.teams) - whole)
     if actor.member_id is None or not others:
         return Sight(whole)

@@ -16,7 +16,7 @@ from sqlalchemy import Select, or_
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.access import MONEY, Actor
-from gateway.auth import Principal, live_keys, principal_from
+from gateway.auth import Principal, present_keys, principal_from
 from gateway.catalog import Backend, Catalog
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys
@@ -96,9 +96,9 @@ async def principal(engine: AsyncEngine, actor: Actor, public: str) -> Principal
 async def _seen(connection: AsyncConnection, actor: Actor) -> Select[Any]:
     """Live keys of the teams that it sees whole, and its own."""
     if actor.role in MONEY:
-        return live_keys()
+        return present_keys()
     sees = await sight(connection, actor)
-    return live_keys().where(or_(api_keys.c.team_id.in_(sorted(sees.teams or ())), api_keys.c.id.in_(sorted(sees.keys))))
+    return present_keys().where(or_(api_keys.c.team_id.in_(sorted(sees.teams or ())), api_keys.c.id.in_(sorted(sees.keys))))
 
 
 def _expired(row: Any) -> bool:

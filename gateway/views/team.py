@@ -12,6 +12,7 @@ from gateway import people, rates
 from gateway.access import MEMBER, Actor
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, memberships, rollups, team_rollups
+from gateway.errors import Forbidden
 from gateway.people import Budget, Key, Team, Use, members
 from gateway.people.common import no_team
 from gateway.people.members import Member
@@ -118,6 +119,8 @@ async def key(engine: AsyncEngine, actor: Actor, name: str, public: str, times: 
 async def team_members(engine: AsyncEngine, actor: Actor, name: str) -> tuple[Team, list[Member]]:
     """(the team, its members)"""
     found = await one_team(engine, actor, name)
+    if not actor.manages(found.id):
+        raise Forbidden(f"Who is in team '{found.name}' is its admins' to see.", code="role_required")
     return found, await members.list_members(engine, frozenset({found.id}))
 
 

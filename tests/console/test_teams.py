@@ -163,3 +163,20 @@ async def test_signed_out_everywhere_means_here_too(site: Site) -> None:
     assert who is not None
     await sessions.end_all(who)
     assert (await browser.get("/console/teams")).status_code == 302
+
+
+async def test_who_leads_one_team_sees_of_another_no_more_than_its_members_do(site: Site) -> None:
+    for name in ("lead", "other"):
+        await people.add_team(site.parts.engine, name)
+    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="other", limit_nanousd=10**9, period="month"))
+    browser = await member(site, "anna@example.org", lead="team_admin", other="member")
+    assert (await browser.get("/console/teams/lead/members")).status_code == 200
+    assert (await browser.get("/console/teams/other/members")).status_code == 403
+    await people.label_team(site.parts.engine, "other", {"residency": "mars"})
+    log = await browser.get("/console/audit")
+    assert log.status_code == 200 and "mars" not in log.text
+    assert "/console/budgets/1" not in (await browser.get("/console/budgets")).text
+    assert (await browser.get("/console/budgets/1")).status_code == 404
+    assert (await browser.get("/console/reports/statement", params={"team": "other", "month": "2026-11"})).status_code == 404
+    asked = await browser.get("/console/reports/statement")
+    assert asked.status_code == 200 and ">lead<" in asked.text and ">other<" not in asked.text
