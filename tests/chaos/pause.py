@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from sqlalchemy import make_url, text
 
 from gateway.db.engine import BUSY_TIMEOUT_MS, POSTGRES_SESSION
 from tests.chaos.fleet import Fleet, Member, fleet
@@ -16,6 +20,7 @@ from tests.fixtures.money import add_budget
 LEAST, MOST = 1_000, 200_000
 CAP = 30_000_000
 WIDE = 10**12
+CAUGHT_S = 2.0  # a transaction that lasts longer is the paused one's; before the server ends it
 SLACK_S = 60.0  # for a machine that is busy with other things
 SPENDING = {"team": 1, "least": LEAST, "most": MOST}
 INSIDE = {"sqlite": "UPDATE gateway_processes", "postgresql": "FROM budget_windows"}  # then it holds the one lock, or a window's
@@ -33,8 +38,7 @@ async def outside(database: Database, folder: Path, rng: random.Random, say: Cal
         await ships.budgets([await add_budget(database.engine, limit=CAP, period="total")])
         running = paused.tell("spend", seed=rng.random(), clients=20, until_refused=True, lasts_s=0.5, **SPENDING)
         await spends(ships, paused)
-        paused.pause()
-        await paused.stopped()
+        await between_transactions(database, paused)
         began = time.monotonic()
         got = await asyncio.gather(
             *(one.ask("spend", seed=rng.random(), clients=20, until_refused=True, lasts_s=0.05, **SPENDING) for one in others)
@@ -79,6 +83,47 @@ async def inside(database: Database, folder: Path, rng: random.Random, say: Call
         found = await ships.at_rest()
         assert found.rows == len(ships.provider())
         assert found.cost == sum(entry["cost"] for entry in ships.provider().values())
+
+
+async def between_transactions(database: Database, member: Member) -> None:
+    """Pause it where it holds no lock of the database: where it was caught inside a transaction it goes on, and is paused again."""
+    for _ in range(50):
+        member.pause()
+        await member.stopped()
+        if await (no_writer(database) if database.name == "sqlite" else none_open(database)):
+            return
+        member.go_on()
+        await asyncio.sleep(0.02)
+    raise AssertionError("it was never caught between two transactions")
+
+
+async def no_writer(database: Database) -> bool:
+    """Whether SQLite's one lock comes free while somebody is paused."""
+
+    def free() -> bool:
+        with contextlib.closing(sqlite3.connect(str(make_url(database.url).database), timeout=CAUGHT_S)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            connection.rollback()
+            return True
+
+    return await asyncio.to_thread(free)
+
+
+async def none_open(database: Database) -> bool:
+    """Whether every transaction ends that runs now, while somebody is paused."""
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start <= :now"
+    async with database.engine.connect() as connection:
+        now = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
+        until = time.monotonic() + CAUGHT_S
+        while (await connection.execute(text(others), {"now": now})).scalar_one():
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(0.02)
+            await connection.execute(text("SELECT pg_stat_clear_snapshot()"))
+    return True
 
 
 async def spends(ships: Fleet, member: Member) -> None:
