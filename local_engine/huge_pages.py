@@ -1,6 +1,8 @@
-"""The memory of this process in pages of 2 MiB: a step reads every weight once, and with 4 KiB pages their addresses cost a tenth of that.
+"""The memory of this process in pages of 2 MiB: a step reads every weight once, and with 4 KiB pages their addresses cost up to two
+fifths of that (docs/local-engine.md).
 
-Linux only (6.1 and later), elsewhere nothing happens. Knows no tensor: FBGEMM and oneDNN do not tell where they lay weights out.
+Linux only (6.1 and later), elsewhere nothing happens. Knows no tensor: it finds large memory in use by the
+process's own list of mappings.
 """
 
 from __future__ import annotations

@@ -72,18 +72,12 @@ class Compiled:
         head_norms = torch.stack(own).view(layers, 2, head_dim).numpy() if own else np.zeros((1, 0, head_dim), np.float32)
         turns = torch.view_as_real(parts.turns).contiguous().numpy()
         self._model = (np.array(table, np.int64), extras.numpy(), norms, head_norms, turns, np.float32(parts.eps))
-        self._compile(layers, head_dim)
-
-    def _compile(self, layers: int, head_dim: int) -> None:
-        """By a step of no rows; or what was kept is read. So that the first request need not wait for it."""
-        qkv, out, *_ = self._parts.products
-        none, kv_heads = torch.empty(0, dtype=torch.int64), (qkv.outs - out.ins) // head_dim // 2
-        layout = Layout((none, none), torch.empty(0, 0, dtype=torch.int32), torch.empty(0, dtype=torch.int32), [])
-        self.forward(torch.empty(0, qkv.ins), none, torch.zeros(layers, 1, kv_heads, 2, kernel.BLOCK, head_dim), layout, none)
 
     def forward(self, x: Tensor, positions: Tensor, caches: Tensor, layout: Layout, rows: Tensor) -> Tensor:
         """x [tokens, hidden] -> logits of the rows `rows`, as Llama.forward. x is changed. Keys lie in a block by channel, then token."""
         layers, blocks, kv_heads, _, block_tokens, head_dim = caches.shape
+        if block_tokens != kernel.BLOCK or int(positions.max()) >= len(self._parts.turns):  # the kernel looks at no bounds
+            raise IndexError(f"blocks of {block_tokens} tokens, or a position beyond the context of {len(self._parts.turns)}")
         values, keys = caches.numpy(), caches.numpy().reshape(layers, blocks, kv_heads, 2, head_dim, block_tokens)
         room = self._room(x, kv_heads, head_dim, len(rows))
         work = (positions.numpy(), layout.places[0].numpy(), layout.places[1].numpy(), *spans(layout, room[1].shape[1] // kv_heads - 2))

@@ -19,6 +19,7 @@ from local_engine.layers.linear import Linear, Quantised, Tensor, Weight, join
 from local_engine.layers.norm import RmsNorm
 from local_engine.layers.rotary import pairs, rotary_table, rotate
 from local_engine.loader import Shape
+from local_engine.shapes import check
 
 if TYPE_CHECKING:
     from local_engine.layers.compiled import Compiled, Tiled
@@ -41,6 +42,7 @@ class Llama:
     """`threads`: of the compiled step, where it works; 0: torch computes, by its own threads."""
 
     def __init__(self, shape: Shape, weights: Mapping[str, Weight], threads: int = 0) -> None:
+        check(shape, weights)
         tiled = _tiled(shape, weights) if threads > 0 else None
         parts = _Parts(shape, weights, tiled or Linear)
         self.embedding = parts.tensor("model.embed_tokens.weight")

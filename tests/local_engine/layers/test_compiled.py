@@ -90,8 +90,8 @@ def test_int8_is_the_product_of_the_rounded_numbers(tiny: Path) -> None:
     head = loaded.weights["lm_head.weight"]
     assert isinstance(head, Quantised)
     told = logits(Llama(loaded.shape, loaded.weights, 1), ids(20), 20)
-    showing = dict(loaded.weights) | {"lm_head.weight": torch.eye(loaded.shape.hidden)}
-    shown = logits(Llama(replace(loaded.shape, tied=False), showing, 1), ids(20), 20)
+    showing = dict(loaded.weights) | {"lm_head.weight": torch.eye(loaded.shape.vocab, loaded.shape.hidden)}
+    shown = logits(Llama(replace(loaded.shape, tied=False), showing, 1), ids(20), 20)[:, : loaded.shape.hidden]
     steps = shown.double().abs().amax(1, keepdim=True) / LEVELS
     wanted = (shown / steps + 0.5).floor() * steps @ (head.values.double() * head.scales.double()[:, None]).T
     torch.testing.assert_close(told.double(), wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max().item())
