@@ -221,6 +221,16 @@ def _usd(nano: int) -> str:
     return f"{nano // 10**9}.{nano % 10**9:09d} USD"
 
 
+def late(d: Decision, c: Candidate) -> bool:
+    """Whether a predicted time is beyond the margin of its objective."""
+    us = 1000.0 * d.margin
+    return (
+        (d.ttft_ms is not None and c.ttft95_us > us * d.ttft_ms)
+        or (d.tpot_ms is not None and c.tpot95_us > us * d.tpot_ms)
+        or (d.deadline_ms is not None and c.e2e95_us > us * d.deadline_ms)
+    )
+
+
 def taken(d: Decision, c: Candidate) -> int:
     """The tokens of an engine of one's own that the request would take from others: what is to be prefilled, and its answer."""
     return d.input_tokens - c.cached + d.output_tokens

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.routing.decision import Candidate, Decision, charged, taken
+from gateway.routing.decision import Decision, charged, late, taken
 
 MEMORY = 64  # requests
 
@@ -20,16 +20,6 @@ class Scarce(Protocol):
     """scarcity: nano-USD per million tokens."""
 
     scarcity: int
-
-
-def late(d: Decision, c: Candidate) -> bool:
-    """Whether a predicted time is beyond the margin of its objective."""
-    us = 1000.0 * d.margin
-    return (
-        (d.ttft_ms is not None and c.ttft95_us > us * d.ttft_ms)
-        or (d.tpot_ms is not None and c.tpot95_us > us * d.tpot_ms)
-        or (d.deadline_ms is not None and c.e2e95_us > us * d.deadline_ms)
-    )
 
 
 def learn(decision: Decision, places: Sequence[tuple[int, Scarce]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gateway.routing.decision import Decision
+from gateway.routing.decision import Decision, late
 
 Tally = Counter[tuple[str, tuple[str, ...]]]  # (metric, label values) -> how often
 
@@ -38,9 +38,7 @@ def why(d: Decision) -> str:
         return "last_resort"
     if sum(not one.reason for one in d.candidates) == 1:
         return "only"
-    times = ((first.ttft95_us, d.ttft_ms), (first.tpot95_us, d.tpot_ms), (first.e2e95_us, d.deadline_ms))
-    late = any(objective is not None and predicted > objective * 1000.0 * d.margin for predicted, objective in times)
-    return "late" if late else "cheapest"
+    return "late" if late(d, first) else "cheapest"
 
 
 def verdict(d: Decision) -> str:

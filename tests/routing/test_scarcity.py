@@ -6,10 +6,10 @@ import pytest
 
 from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.routing.choose import differences
-from gateway.routing.decision import Decision, decode, encode, explain
+from gateway.routing.decision import Decision, decode, encode, explain, late
 from gateway.routing.features import Features
 from gateway.routing.router import Router
-from gateway.routing.scarcity import MEMORY, late
+from gateway.routing.scarcity import MEMORY
 
 MakeBackend = Callable[..., Backend]
 MakeFeatures = Callable[..., Features]
