@@ -74,7 +74,6 @@ class BackendWatch:
 
     def settled(self, record: UsageRecord, decision: Decision | None, now: float) -> None:
         """One request is over: its attempts, and how the first token of each compares with what was predicted of it."""
-        predicted = {} if decision is None or not record.streamed else {c.backend: c.ttft95_us for c in decision.candidates}
         for end in record.attempts:
             minute = self._minute(end.backend, now)
             usage = end.usage
@@ -92,8 +91,10 @@ class BackendWatch:
                     kind = "other"
                 minute.errors[kind] = minute.errors.get(kind, 0) + 1
                 self.backends[end.backend].last_error = kind
-            expected = predicted.get(end.backend, 0)
-            if end.ttft_ms is not None and expected:
+            if end.ttft_ms is None or decision is None or not record.streamed:
+                continue
+            expected = next((c.ttft95_us for c in decision.candidates if c.backend == end.backend), 0)
+            if expected:
                 us = end.ttft_ms * 1000
                 minute.judged += 1
                 minute.inside += us <= expected

@@ -6,6 +6,7 @@ second, so that any worker can answer a scrape for all of them. Knows no metric'
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -221,11 +222,25 @@ class Telemetry:
 
     def exposition(self) -> bytes:
         """All workers' numbers in the Prometheus text format; of workers that are gone what they counted, not what they saw."""
+        return self._page(*self._own())
+
+    async def page(self) -> bytes:
+        """The same, made beside the event loop: a page of thousands of series takes a while."""
+        return await asyncio.to_thread(self._page, *self._own())
+
+    def _own(self) -> tuple[Numbers, float]:
+        """A copy of what this worker counted and sees, and when."""
         self._look()
         total = Numbers({}, {}, {}, {})
-        others = [self._left(path) for path in self.folder.glob("worker-*.msgpack") if path != self.file]
-        for one in (self.numbers, *(other for other in others if other is not None)):
-            total.counted_from(one)
-            if one.at > self.numbers.at - PRESENT_S:
-                total.present_from(one)
+        total.counted_from(self.numbers)
+        total.present_from(self.numbers)
+        return total, self.numbers.at
+
+    def _page(self, total: Numbers, at: float) -> bytes:
+        for path in self.folder.glob("worker-*.msgpack"):
+            one = None if path == self.file else self._left(path)
+            if one is not None:
+                total.counted_from(one)
+                if one.at > at - PRESENT_S:
+                    total.present_from(one)
         return exposition(total)

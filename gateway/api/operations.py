@@ -77,7 +77,7 @@ def _backends(parts: Operated) -> list[BaseRouteHandler]:
     @get("/backends", summary="Each backend: state, load, what is predicted and seen of it, errors, cost, engine", access=access.WATCH)
     async def list_backends(request: Req) -> BackendList | BriefList:
         _no_parameters(request)
-        rows = await backends.rows(parts, parts.standing.made.orders)
+        rows = await backends.rows(parts, parts.standing.made.orders, await backends.hours(parts), time.time())
         if access.actor(request).role != access.ADMIN:
             return BriefList(data=[backends.brief(row) for row in rows])
         return BackendList(data=rows)

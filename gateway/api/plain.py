@@ -70,7 +70,7 @@ def handlers(parts: Parts) -> list[BaseRouteHandler | HTTPRouteHandler]:
     @get("/metrics", media_type=MediaType.TEXT, summary="Prometheus metrics of all workers")
     async def metrics() -> Response[bytes]:
         await parts.figures.refresh()
-        return Response(parts.telemetry.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await parts.telemetry.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return [models, model, settled, live, ready, metrics]
 

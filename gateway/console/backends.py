@@ -126,8 +126,8 @@ async def _values(request: Req, parts: Any, hardware: views.OwnedHardware, name:
     full = actor.role == access.ADMIN
     query = shell.query(request, more={"span": tuple(SPANS), "show": ()}, default="1h")
     now = time.time()
-    rows = await views.rows(parts, parts.standing.made.orders, now)
     hour = await views.hours(parts)
+    rows = await views.rows(parts, parts.standing.made.orders, hour, now)
     minutes = SPANS[query.more["span"]]
     slots = {row.backend: views.slots(hour, row.backend, now, minutes) for row in rows}
     scale = drawing.scale_ms([(row.first_token, row.objective_ms) for row in rows])

@@ -191,10 +191,9 @@ async def hours(parts: Watched) -> list[Mapping[str, Sequence[Minute]]]:
     return [parts.watch.hour(), *(await asyncio.to_thread(parts.board.hours)).values()]
 
 
-async def rows(parts: Watched, orders: Mapping[str, Order], now: float | None = None) -> list[BackendRow]:
-    """One per backend of the catalog, in its order."""
-    now = time.time() if now is None else now
-    words, hour = await workers(parts, now), await hours(parts)
+async def rows(parts: Watched, orders: Mapping[str, Order], hour: Sequence[Mapping[str, Sequence[Minute]]], now: float) -> list[BackendRow]:
+    """One per backend of the catalog, in its order. hour: of `hours`."""
+    words = await workers(parts, now)
     seen = (_seen(name, words, hour, now) for name in parts.catalog.backends)
     return [_row(parts, parts.catalog.backends[one.name], one, orders.get(one.name), now) for one in seen if one.views]
 
