@@ -109,6 +109,8 @@ class Sessions:
             raise InvalidKey("This is not your present password.", code="wrong_password")
         made = await self._off_the_loop(passwords.hashed, new)
         async with alone(self._engine) as (connection, _):
+            if (await connection.execute(known.where(members.c.password == row.password))).one_or_none() is None:  # changed meanwhile
+                raise InvalidKey("Your password was changed meanwhile: sign in with it.", code="wrong_password")
             await throttle.take_back(connection, row.email, address)
             await put_password(connection, actor.member_id or 0, made)
             await audit.write(connection, actor, action="member.password", kind="member", ident=row.email)

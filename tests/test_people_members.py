@@ -12,6 +12,7 @@ from gateway import people
 from gateway.access import Actor
 from gateway.db import tables
 from gateway.errors import Forbidden, InvalidRequest, NotFound
+from gateway.money import reports
 from gateway.people import members
 from gateway.people.members import NewMember
 from tests.conftest import Database
@@ -131,3 +132,10 @@ async def test_one_who_cannot_be_meant_is_refused(base: Database) -> None:
         with pytest.raises(InvalidRequest) as caught:
             await members.add_member(base.engine, NewMember(**asked))
         assert caught.value.param == param, wrong
+
+
+async def test_a_team_that_no_database_can_name_is_not_there(base: Database) -> None:
+    with pytest.raises(NotFound):
+        await members.list_members(base.engine, team="\x00")
+    with pytest.raises(NotFound):
+        await reports.spend(base.engine, reports.Asked(team="\x00"), 10)

@@ -156,6 +156,8 @@ def no_team(name: str) -> NotFound:
 
 async def team_id(connection: AsyncConnection, name: str) -> int:
     """Of a team, also of one that was ended: its spend stays."""
+    if not name.isprintable():
+        raise no_team(name)
     found = (await connection.execute(select(teams.c.id).where(teams.c.name == name))).scalar_one_or_none()
     if found is None:
         raise no_team(name)

@@ -20,7 +20,7 @@ from gateway.access import ADMIN, COMMAND_LINE, FINANCE, MEMBER, TEAM_ADMIN, Act
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, members, memberships, sessions, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
-from gateway.people.common import LISTED_MAX, alone, check_text, managed_team
+from gateway.people.common import LISTED_MAX, alone, check_text, managed_team, no_team
 
 WIDE_ROLES = (ADMIN, FINANCE)
 TEAM_ROLES = (TEAM_ADMIN, MEMBER)
@@ -96,6 +96,8 @@ async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND
 async def list_members(engine: AsyncEngine, scope: frozenset[int] | None = None, team: str | None = None) -> list[Member]:
     """Members by e-mail; with a scope those of its teams, and of their teams those in it. team: its members alone."""
     which: ColumnElement[bool] = members.c.deleted_at_us.is_(None)
+    if team is not None and not team.isprintable():
+        raise no_team(team)
     if scope is not None or team is not None:
         inside = select(memberships.c.member_id).join(teams, teams.c.id == memberships.c.team_id).where(teams.c.deleted_at_us.is_(None))
         if scope is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -76,9 +77,14 @@ async def test_what_was_seen_is_drawn(site: Site) -> None:
     browser = await site.signed_in()
     page = await browser.get("/console/backends")
     sound(page, paths(site))
-    assert "Ejected 40 s, probe in 1 min 40 s" in page.text or "Ejected 4" in page.text
+    assert re.search(r"Ejected [4-9]\d s, probe in 1 min (40|[0-3]\d) s", page.text), "it may be a busy machine that asks"
     assert 'class="db dbw"' in page.text and 'class="ov"' in page.text, "seen is far over what was predicted"
-    assert 'class="dn"' in page.text and "90" in page.text and "Probe now" in page.text and "$0.500" in page.text
+    assert (
+        'class="dn"' in page.text
+        and "inside prediction <b>90\u00a0%</b>" in page.text
+        and "Probe now" in page.text
+        and "$0.500" in page.text
+    )
     assert 'class="cnt bad">1<' in page.text, "the side bar says that it needs a hand"
     one = await browser.get("/console/backends/near?span=15")
     assert "upstream timeout" in one.text and "still" in one.text
