@@ -139,3 +139,21 @@ async def test_a_team_that_no_database_can_name_is_not_there(base: Database) -> 
         await members.list_members(base.engine, team="\x00")
     with pytest.raises(NotFound):
         await reports.spend(base.engine, reports.Asked(team="\x00"), 10)
+
+
+async def test_who_is_given_everything_begins_with_a_password_of_their_own(base: Database) -> None:
+    """Whoever invited them to a team has had the link, and may know the password."""
+    for email, raised in (("boss@example.org", "add"), ("cfo@example.org", "role")):
+        link, made = await members.add_member(base.engine, NewMember(email=email, teams={"search": "member"}), CARLA)
+        assert link is not None
+        await members.set_password(base.engine, made.email, "a hash that Carla knows")
+        if raised == "add":
+            fresh, member = await members.add_member(base.engine, NewMember(email=email, role="admin"))
+            assert fresh is not None and fresh != link
+        else:
+            member = await members.set_role(base.engine, email, "finance")
+        assert not member.has_password and member.role in ("admin", "finance")
+        again = await members.set_role(base.engine, email, "admin")
+        assert again.role == "admin"
+    kept, _ = await members.add_member(base.engine, NewMember(email="boss@example.org", role="finance"))
+    assert kept is None, "one who has a role of everything already keeps the password"

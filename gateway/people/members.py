@@ -57,7 +57,8 @@ def normal_email(email: str) -> str:
 
 
 async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND_LINE) -> tuple[str | None, Member]:
-    """(the token of a link to set a password, the member). Somebody who is there already joins the teams named, without a link.
+    """(the token of a link to set a password, the member). Somebody who is there already joins the teams named, without a link; who is
+    given a role of everything begins anew with one, since whoever invited them may know the password.
 
     An admin makes anybody; a team admin members of its own teams alone.
     """
@@ -73,7 +74,10 @@ async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND
         if known and (new.role or new.name) and actor.role == ADMIN:
             changed = {"name": new.name or row.name, "role": new.role or row.role} if row is not None else {}
             await connection.execute(update(members).where(members.c.email == email).values(changed))
-        link = None if known else _new_link()
+        raised = row is not None and known and bool(new.role) and not row.role
+        link = _new_link() if raised or not known else None
+        if row is not None and raised:
+            await _begin_anew(connection, row.id, _link_values(link, now_us))
         if not known:
             values = {"name": new.name, "role": new.role, "password": None, "created_at_us": now_us, "deleted_at_us": None}
             await _put(connection, row, values | {"email": email} | _link_values(link, now_us))
@@ -110,11 +114,15 @@ async def list_members(engine: AsyncEngine, scope: frozenset[int] | None = None,
 
 
 async def set_role(engine: AsyncEngine, email: str, role: str, actor: Actor = COMMAND_LINE) -> Member:
-    """admin | finance of everything, or "" = what the teams say."""
+    """admin | finance of everything, or "" = what the teams say. Who had neither is signed out and sets a password by a new link
+    (`new_link`): whoever invited them may know the present one.
+    """
     _check_role(role)
     async with alone(engine) as (connection, _):
         before = await _one(connection, email, None)
         await connection.execute(update(members).where(members.c.id == before.id).values(role=role))
+        if role and not before.role:
+            await _begin_anew(connection, before.id, {"link_digest": None, "link_expires_at_us": None})
         change = {"before": {"role": before.role}, "after": {"role": role}}
         await audit.write(connection, actor, action="member.role", kind="member", ident=before.email, **change)  # type: ignore[arg-type]
         return await _one(connection, email, None)
@@ -179,6 +187,12 @@ async def put_password(connection: AsyncConnection, member_id: int, password_has
     """The hash in, links and sessions out."""
     values = {"password": password_hash, "link_digest": None, "link_expires_at_us": None}
     await connection.execute(update(members).where(members.c.id == member_id).values(values))
+    await connection.execute(delete(sessions).where(sessions.c.member_id == member_id))
+
+
+async def _begin_anew(connection: AsyncConnection, member_id: int, link: Mapping[str, Any]) -> None:
+    """No password and no session any more; link: columns of the new one, or of none."""
+    await connection.execute(update(members).where(members.c.id == member_id).values(password=None, **link))
     await connection.execute(delete(sessions).where(sessions.c.member_id == member_id))
 
 

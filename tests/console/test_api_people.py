@@ -51,11 +51,17 @@ async def test_a_member_s_life(site: Site, root: Caller) -> None:
     answer = await browser.post("/console/welcome", data={"link": link, "password": word, "again": word})
     assert answer.status_code == 303
     assert (await browser.get("/console/overview")).status_code == 200
-    assert (await root("PUT", "members/anna@x.org/role", {"role": "finance"}, ok=200))["role"] == "finance"
-    assert (await root("PUT", "members/anna@x.org/teams/ops", {"role": "team_admin"}, ok=200))["teams"] == {"ops": "team_admin"}
     assert (await root("GET", "members?team=ops", ok=200))["data"][0]["has_password"] is True
+    assert (await root("PUT", "members/anna@x.org/role", {"role": "finance"}, ok=200))["role"] == "finance"
+    assert (await browser.get("/console/overview")).status_code == 302, "signed out: whoever invited them may know the password"
+    assert (await root("PUT", "members/anna@x.org/teams/ops", {"role": "team_admin"}, ok=200))["teams"] == {"ops": "team_admin"}
+    assert (await root("GET", "members?team=ops", ok=200))["data"][0]["has_password"] is False
     await root("DELETE", "members/anna@x.org/teams/ops", ok=204)
-    assert (await root("POST", "members/anna@x.org/link", ok=200))["link"] != made["link"]
+    again = await root("POST", "members/anna@x.org/link", ok=200)
+    assert again["link"] != made["link"]
+    link = again["link"].partition("=")[2]
+    assert (await browser.post("/console/welcome", data={"link": link, "password": word, "again": word})).status_code == 303
+    assert (await browser.get("/console/overview")).status_code == 200
     await root("DELETE", "members/anna@x.org", ok=204)
     assert (await browser.get("/console/overview")).status_code == 302
     assert (await root("GET", "members", ok=200)) == {"data": []}
