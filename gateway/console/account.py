@@ -7,12 +7,12 @@ from litestar.handlers import BaseRouteHandler
 
 from gateway import access
 from gateway.access import EVERYONE
-from gateway.console import cookies, shell
+from gateway.console import cookies, forms, shell
 from gateway.console.login import Doorman, address
 from gateway.console.shell import Asked
 from gateway.errors import GatewayError, InvalidRequest
 
-FIELD_MAX = 2000
+PASSWORDS = ("old", "new", "again")
 
 
 def handlers(doorman: Doorman) -> list[BaseRouteHandler]:
@@ -24,7 +24,7 @@ def handlers(doorman: Doorman) -> list[BaseRouteHandler]:
 
     @post("/account", access=EVERYONE)
     async def change_password(request: Asked) -> Response[str]:
-        sent = {name: str(value)[:FIELD_MAX] for name, value in (await request.form()).items()}
+        sent = await forms.sent(request, exact=PASSWORDS)
         try:
             if sent.get("new") != sent.get("again"):
                 raise InvalidRequest("The two new passwords differ: write the same one twice.", param="again")

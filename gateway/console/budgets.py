@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access, people
 from gateway.catalog import Catalog
-from gateway.console import charts, shell
+from gateway.console import charts, forms, shell
 from gateway.console.overview import gone
 from gateway.console.shell import Asked
 from gateway.errors import GatewayError, InvalidRequest
@@ -23,7 +23,7 @@ from gateway.views import figures
 
 OPEN_TO = access.MONEY | access.TEAM_EDIT
 KINDS = ("team", "organisation", "key")
-FIELD_MAX = 300
+FIELDS = {"limit": "usd", "period": "per", "team": "scope", "organisation": "scope", "key": "scope"}  # as the forms call them
 
 
 class Budgeted(Protocol):
@@ -52,7 +52,7 @@ def _reading(parts: Budgeted) -> list[BaseRouteHandler]:
 def _changing(parts: Budgeted) -> list[BaseRouteHandler]:
     @post("/budgets", access=access.TEAM_EDIT)
     async def set_budget(request: Asked) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             made = await people.set_budget(parts.engine, _new(sent), actor=access.actor(request))
         except GatewayError as error:
@@ -61,7 +61,7 @@ def _changing(parts: Budgeted) -> list[BaseRouteHandler]:
 
     @post("/budgets/{budget_id:int}/override", access=access.TEAM_EDIT)
     async def override(request: Asked, budget_id: FromPath[int]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             limit = _amount(sent.get("usd", ""))
             await people.override_budget(parts.engine, budget_id, limit, sent.get("until", ""), actor=access.actor(request))
@@ -80,10 +80,6 @@ def _changing(parts: Budgeted) -> list[BaseRouteHandler]:
         return shell.redirect("/console/budgets", request)
 
     return [set_budget, override, end_override, lift]
-
-
-async def _sent(request: Asked) -> dict[str, str]:
-    return {name: str(value).strip()[:FIELD_MAX] for name, value in (await request.form()).items()}
 
 
 def _amount(text: str) -> int:
@@ -109,16 +105,6 @@ def _new(sent: dict[str, str]) -> people.NewBudget:
     )
 
 
-def errors_of(error: GatewayError | None) -> dict[str, str]:
-    """Field -> sentence; "" for what belongs to no field."""
-    if error is None:
-        return {}
-    field = {"limit": "usd", "period": "per", "team": "scope", "organisation": "scope", "key": "scope"}.get(
-        error.param or "", error.param or ""
-    )
-    return {field: error.message.removeprefix(f"{field}: ")}
-
-
 async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = None, error: GatewayError | None = None) -> Response[str]:
     who, now_us = access.actor(request), shell.now_us()
     found = await views.of_scope(parts.engine, who.whole)
@@ -135,7 +121,7 @@ async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = N
         periods=PERIODS,
         may=who.role in access.TEAM_EDIT,
         sent=sent or {},
-        errors=errors_of(error),
+        errors=forms.wrong(error, FIELDS),
     )
 
 
@@ -157,7 +143,7 @@ async def _one(
         gone=gone(found.since_us, found.until_us, now_us),
         may=who.role == access.ADMIN or (who.role == access.TEAM_ADMIN and found.budget.scope_kind == "key"),
         sent=sent or {},
-        errors=errors_of(error),
+        errors=forms.wrong(error, FIELDS),
     )
 
 

@@ -6,14 +6,14 @@ from litestar import Response, get, post
 from litestar.handlers import BaseRouteHandler
 
 from gateway.access import EVERYONE, Actor
-from gateway.console import cookies, shell
+from gateway.console import cookies, forms, shell
 from gateway.console.shell import Asked
 from gateway.errors import Forbidden, GatewayError, InvalidKey, InvalidRequest
 from gateway.sessions import Sessions
 
 HOME = "/console/overview"
 KINDS = ("password", "key")
-FIELD_MAX = 2000  # characters that are looked at
+PASSWORDS = ("password", "again")
 
 
 class SignedOut(InvalidKey):
@@ -94,7 +94,7 @@ async def _sent(request: Asked) -> dict[str, str]:
     """The form's fields. There is no session yet that a token could be bound to, so where it comes from must be said by the browser."""
     if not cookies.same_origin(request):
         raise Forbidden("This form was sent from another site.")
-    return {name: str(value)[:FIELD_MAX] for name, value in (await request.form()).items()}
+    return await forms.sent(request, exact=PASSWORDS)
 
 
 def address(request: Asked) -> str:
@@ -115,7 +115,8 @@ async def _token(sessions: Sessions, sent: dict[str, str], address: str) -> str:
 
 async def _welcome(request: Asked, link: str, error: GatewayError | None = None) -> Response[str]:
     status = 200 if error is None else error.status
-    return await shell.page(request, None, "welcome.html", title="Set your password", status=status, link=link[:FIELD_MAX], error=error)
+    link = link[: forms.FIELD_MAX]
+    return await shell.page(request, None, "welcome.html", title="Set your password", status=status, link=link, error=error)
 
 
 async def _form(request: Asked, sent: dict[str, str], error: GatewayError | None = None) -> Response[str]:

@@ -13,7 +13,7 @@ from gateway import access, people
 from gateway.access import ADMINS, EVERYONE, TEAM_EDIT
 from gateway.auth import load_secrets
 from gateway.catalog import Catalog
-from gateway.console import cookies, shell
+from gateway.console import cookies, forms, shell
 from gateway.console.budgets import chart
 from gateway.console.shell import Asked
 from gateway.errors import GatewayError
@@ -24,7 +24,6 @@ from gateway.settings import Settings
 from gateway.views import budgets as burns
 from gateway.views import team as views
 
-FIELD_MAX = 2000
 SCOPE_WORDS = {
     "inference": "call models",
     "team_admin": "manage this team",
@@ -53,7 +52,7 @@ def _teams(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/teams", access=ADMINS)
     async def add_team(request: Asked) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             made = await people.add_team(
                 parts.engine, sent.get("name", ""), sent.get("org") or people.DEFAULT_ORG, actor=access.actor(request)
@@ -68,7 +67,7 @@ def _teams(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/teams/{team:str}", access=TEAM_EDIT)
     async def add_key(request: Asked, team: FromPath[str]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             new = people.NewKey(
                 team=team,
@@ -94,7 +93,7 @@ def _key_pages(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/teams/{team:str}/keys/{public:str}", access=TEAM_EDIT)
     async def change_key(request: Asked, team: FromPath[str], public: FromPath[str]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             change = people.KeyChange(
                 name=sent.get("name", ""), models=words(sent.get("models", "")), tag=sent.get("tag", ""), member=sent.get("member") or None
@@ -106,7 +105,7 @@ def _key_pages(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/teams/{team:str}/keys/{public:str}/rotate", access=TEAM_EDIT)
     async def rotate(request: Asked, team: FromPath[str], public: FromPath[str]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         overlap = sent.get("overlap", people.OVERLAP)
         try:
             text, key = await people.rotate_key(
@@ -126,7 +125,7 @@ def _key_pages(parts: Peopled) -> list[BaseRouteHandler]:
 def _key_changes(parts: Peopled) -> list[BaseRouteHandler]:
     @post("/teams/{team:str}/keys/{public:str}/expire", access=TEAM_EDIT)
     async def expire(request: Asked, team: FromPath[str], public: FromPath[str]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             change = people.KeyChange(expires=sent.get("expires") or None)
             key = await people.change_key(parts.engine, public, change, actor=access.actor(request))
@@ -156,7 +155,7 @@ def _members(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/teams/{team:str}/members", access=TEAM_EDIT)
     async def invite(request: Asked, team: FromPath[str]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         try:
             new = NewMember(email=sent.get("email", ""), name=sent.get("name", ""), teams={team: sent.get("role", "")})
             link, member = await members.add_member(parts.engine, new, access.actor(request))
@@ -177,7 +176,7 @@ def _members(parts: Peopled) -> list[BaseRouteHandler]:
 
     @post("/teams/{team:str}/members/role", access=TEAM_EDIT)
     async def set_role(request: Asked, team: FromPath[str]) -> Response[str]:
-        sent = await _sent(request)
+        sent = await forms.sent(request)
         role = sent.get("role", "")
         await members.set_team_role(parts.engine, sent.get("email", ""), team, None if role == "none" else role, access.actor(request))
         return shell.redirect(f"/console/teams/{team}/members", request)
@@ -268,11 +267,6 @@ def _origin(request: Asked) -> str:
     return request.headers.get("origin", "")
 
 
-async def _sent(request: Asked) -> dict[str, str]:
-    return {name: str(value).strip()[:FIELD_MAX] for name, value in (await request.form()).items()}
-
-
 def _form(sent: dict[str, str] | None, error: GatewayError | None) -> dict[str, Any]:
     """What was sent and what is wrong with it, by field ("" = of no field), and the status of the page."""
-    errors = {} if error is None else {(error.param or "").partition("[")[0]: error.message}
-    return {"sent": sent or {}, "errors": errors, "status": 200 if error is None else error.status}
+    return {"sent": sent or {}, "errors": forms.wrong(error), "status": 200 if error is None else error.status}

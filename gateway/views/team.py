@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people, rates
-from gateway.access import MEMBER, Actor
+from gateway.access import ADMIN, MEMBER, Actor
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, memberships, rollups, team_rollups
 from gateway.errors import Forbidden
@@ -45,9 +45,18 @@ class TeamView(Struct, frozen=True, kw_only=True):
     team: Team
     keys: tuple[KeyRow, ...]
     budgets: tuple[Budget, ...]
-    limits: tuple[Limit, ...]
     edits: bool
     own: bool
+
+
+class LimitsView(Struct, frozen=True, kw_only=True):
+    """keys: live ones by their public part. edits: whether the actor may change those of keys; whole: of the team too."""
+
+    team: Team
+    limits: tuple[Limit, ...]
+    keys: Mapping[str, Key]
+    edits: bool
+    whole: bool
 
 
 async def teams(engine: AsyncEngine, scope: frozenset[int] | None, since_us: int) -> list[TeamRow]:
@@ -82,8 +91,7 @@ async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_
     keys = await people.list_keys(engine, name, actor.scope, member_id=actor.member_id if own else None)
     use = await people.key_use(engine, found.id, since_us)
     inside = frozenset({found.id})
-    limits = await rates.list_limits(engine, inside)
-    of_keys = {one.scope: one for one in limits if one.scope_kind == "key" and one.model is None}
+    of_keys = {one.scope: one for one in await rates.list_limits(engine, inside) if one.scope_kind == "key" and one.model is None}
     shown = frozenset(one.public for one in keys)
     budgets = [one for one in await people.list_budgets(engine, inside) if one.scope_kind == "team" or one.scope in shown]
     return TeamView(
@@ -93,7 +101,6 @@ async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_
             for key in sorted(keys, key=lambda key: (key.revoked_at_us is not None, -key.id))
         ),
         budgets=tuple(budgets),
-        limits=tuple(one for one in limits if one.scope_kind == "team" or one.scope in shown),
         edits=actor.manages(found.id),
         own=own,
     )
@@ -114,6 +121,22 @@ async def key(engine: AsyncEngine, actor: Actor, name: str, public: str, times: 
         if public in (row.key.public, *(one.public for one in row.key.former)):
             return view, row
     raise people.no_key(public)
+
+
+async def limits(engine: AsyncEngine, actor: Actor, name: str) -> LimitsView:
+    """The rate limits of a team and of its live keys; a member's own keys alone."""
+    found = await one_team(engine, actor, name)
+    own = actor.teams.get(found.id) == MEMBER
+    listed = await people.list_keys(engine, name, actor.scope, member_id=actor.member_id if own else None)
+    keys = {one.public: one for one in listed if one.revoked_at_us is None}
+    there = await rates.list_limits(engine, frozenset({found.id}))
+    return LimitsView(
+        team=found,
+        limits=tuple(one for one in there if one.scope_kind == "team" or one.scope in keys),
+        keys=keys,
+        edits=actor.manages(found.id),
+        whole=actor.role == ADMIN,
+    )
 
 
 async def team_members(engine: AsyncEngine, actor: Actor, name: str) -> tuple[Team, list[Member]]:

@@ -72,12 +72,14 @@ async def test_one_team_and_who_sees_what_of_it(database: Database) -> None:
         ("mine", None, 5),
         ("first", 5, 5),
     ]
-    assert (view.edits, view.own, len(view.budgets), len(view.limits)) == (True, False, 3, 3)
+    assert (view.edits, view.own, len(view.budgets), len((await views.limits(engine, ADMIN, "search")).limits)) == (True, False, 3, 3)
     member = Actor(name="anna@x.org", role="member", teams={1: "member"}, member_id=anna.id)
     seen = await views.team(engine, member, "search", 0, now_us)
     assert [row.key.name for row in seen.keys] == ["mine"]
     assert (seen.edits, seen.own) == (False, True)
-    assert [one.scope for one in seen.budgets] == [one.scope for one in seen.limits] == ["search", mine.public]
+    limits = await views.limits(engine, member, "search")
+    assert [one.scope for one in seen.budgets] == [one.scope for one in limits.limits] == ["search", mine.public]
+    assert (list(limits.keys), limits.edits, limits.whole) == ([mine.public], False, False)
     for who, name in ((member, "ads"), (ADMIN, "nowhere"), (ADMIN, "\0")):
         with pytest.raises(NotFound):
             await views.team(engine, who, name, 0, now_us)
