@@ -27,7 +27,7 @@ from gateway.money.pricing import usd
 from providers.dialects import DIALECTS
 
 
-class Admins(operations.Operated, Protocol):
+class Admins(operations.Operated, requests.Explored, Protocol):
     """What these calls need of a worker's parts."""
 
     keyring: Keyring

@@ -9,20 +9,19 @@ from typing import Any, Protocol
 from litestar import Request, get
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access
 from gateway.catalog import Catalog
-from gateway.views import explorer
+from gateway.errors import NotFound
+from gateway.views import explorer, under_way
 from gateway.views import query as queries
 from gateway.views import request as view
 from gateway.views.explorer_filter import NAMES
 
 
-class Explored(Protocol):
+class Explored(under_way.Worker, Protocol):
     """What these calls need of a worker's parts."""
 
-    engine: AsyncEngine
     catalog: Catalog
 
 
@@ -57,4 +56,11 @@ def handlers(parts: Explored) -> list[BaseRouteHandler]:
 
 
 async def _found(parts: Explored, asked: Request[Any, Any, Any], request_id: str) -> view.Found:
-    return await view.find(parts.engine, access.actor(asked), view.wanted_id(request_id), parts.catalog)
+    actor, wanted = access.actor(asked), view.wanted_id(request_id)
+    try:
+        return await view.find(parts.engine, actor, wanted, parts.catalog)
+    except NotFound:
+        under = await under_way.find(parts, actor, wanted)
+        if under is None:
+            raise
+        raise NotFound(under.told, param="id") from None

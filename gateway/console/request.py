@@ -13,14 +13,16 @@ from msgspec import Struct
 from gateway import access
 from gateway.console import cookies, decision_drawing, shell, timeline_drawing
 from gateway.console.requests import OUTCOMES
+from gateway.errors import NotFound
 from gateway.money.bill import Line
 from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.money.windows import to_datetime, zone
 from gateway.routing.decision import Decision
-from gateway.views import figures
+from gateway.views import figures, under_way
 from gateway.views import request as view
 from gateway.views.decided import Told, tell
 from gateway.views.request import Found, Tried
+from gateway.views.under_way import UnderWay
 
 CLASSES = {
     "input": "Input",
@@ -51,6 +53,12 @@ REMARKS = {
 }
 
 
+LIVE_MS = 2000  # between two looks at a request that is not settled
+DECISION_WAIT_US = 10_000_000  # decisions are written about a second after the row; later ones are lost
+
+Req = Request[Any, Any, Any]
+
+
 class Charge(Struct, frozen=True, kw_only=True):
     """One line of the money table; nanousd with its millionths is exact. rate: nano-USD per million tokens."""
 
@@ -62,19 +70,67 @@ class Charge(Struct, frozen=True, kw_only=True):
 
 def handlers(parts: Any) -> list[BaseRouteHandler]:
     @get("/requests/{request_id:str}", access=access.WATCH)
-    async def request(request: Request[Any, Any, Any], request_id: FromPath[str]) -> Response[str]:
-        actor = access.actor(request)
-        found = await view.find(parts.engine, actor, view.wanted_id(request_id), parts.catalog)
-        models = {one.name: one.model for one in parts.catalog.backends.values()}
-        stamp = moment(found.row["started_at_us"], cookies.zone_of(request))
+    async def request(request: Req, request_id: FromPath[str]) -> Response[str]:
+        shown = await _shown(parts, request, request_id)
         title = f"Request {short(request_id)}"
-        return await shell.page(request, actor, "request.html", title=title, models=models, stamp=stamp, **values(found))
+        return await shell.page(request, access.actor(request), "request.html", title=title, tick=LIVE_MS if shown["open"] else 0, **shown)
 
-    return [request]
+    @get("/requests/{request_id:str}/-/live", access=access.WATCH)
+    async def live(request: Req, request_id: FromPath[str]) -> Response[str]:
+        try:
+            shown = await _shown(parts, request, request_id)
+        except NotFound as error:  # its worker ended before it wrote anything down: nothing more will come
+            shown = {"gone": error.message, "open": False}
+        return await shell.fragment(request, "request.html", "live", **shown)
+
+    return [request, live]
 
 
-def values(found: Found) -> dict[str, Any]:
-    """What the page shows, from what the tables hold."""
+async def _shown(parts: Any, request: Req, request_id: str) -> dict[str, Any]:
+    """What the page shows of a request as it is now. NotFound where nobody knows it, or whoever asks may not see it."""
+    actor, wanted = access.actor(request), view.wanted_id(request_id)
+    shared = {"gone": "", "request_id": wanted, "models": {one.name: one.model for one in parts.catalog.backends.values()}}
+    tz = cookies.zone_of(request)
+    try:
+        found = await view.find(parts.engine, actor, wanted, parts.catalog)
+    except NotFound:
+        under = await under_way.find(parts, actor, wanted)
+        if under is None:
+            raise
+        return shared | {"stamp": moment(under.started_at_us, tz)} | running(under, parts.accounts.now_us())
+    return shared | {"stamp": moment(found.row["started_at_us"], tz)} | values(found, parts.accounts.now_us())
+
+
+def running(under: UnderWay, now_us: int) -> dict[str, Any]:
+    """What the page shows of a request without a row; it asks again until there is one."""
+    made = under.decision
+    told = None if made is None else tell(made)
+    return {
+        "under": under,
+        "open": True,
+        "short": short(str(under.id)),
+        "since_ms": max(0, now_us - under.started_at_us) // 1000,
+        "doing": doing(under),
+        "told": told,
+        "drawing": None if made is None or told is None else decision_drawing.draw(made, told, {}, ""),
+    }
+
+
+def doing(under: UnderWay) -> str:
+    """What is going on, in a few words."""
+    if under.state == under_way.WRITES:
+        return f"it ended as {under.outcome}"
+    calls = [one for one in under.calls if not one.outcome]
+    if not calls:
+        return "no backend is called at the moment"
+    names = " and ".join(dict.fromkeys(one.backend for one in calls))
+    if any(one.ttft_ms is not None for one in calls):
+        return f"{names} answers"
+    return f"{names} was asked" if under.pieces is None else f"waits for the first token of {names}"
+
+
+def values(found: Found, now_us: int) -> dict[str, Any]:
+    """What the page shows, from what the tables hold. It asks again while its decision may still be on its way."""
     row = found.row
     made = found.decision
     told = None if made is None else tell(made)
@@ -82,6 +138,8 @@ def values(found: Found) -> dict[str, Any]:
     seen = {one.row["backend"]: one.row["ttft_ms"] for one in found.tried if one.row["ttft_ms"] is not None}
     return {
         "found": found,
+        "under": None,
+        "open": made is None and bool(found.tried) and now_us - row["ended_at_us"] < DECISION_WAIT_US,
         "row": row,
         "short": short(str(found.id)),
         "kind": OUTCOMES.get(row["outcome"], ("", "info")),

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway import settings
 from gateway.db.session import open_session
 from gateway.errors import NotReady
+from gateway.money import journal_search
 from gateway.money.adoption import Adopter
 from gateway.money.budgets import BudgetRow, Hold, Lane, Refusal, Scope
 from gateway.money.journal import journal_fs
@@ -30,6 +31,7 @@ from gateway.money.waiting import WAITERS
 
 REFUSED_MAX = 1000  # windows with refused requests, between two looks of who tells of them
 REGISTER_WAIT_S = 3.0  # a start waits this long for SQL; after it the process goes on, not ready
+SEARCHED_S = 3600.0  # a request that began longer ago is not looked for in journals
 CLOSE_WAIT_S = 5.0  # for the last rows; what a database that is away does not take stays in the journal
 
 log = logging.getLogger("tollway.money")
@@ -233,6 +235,13 @@ class Accounts:
     async def recent(self, request_id: UUID) -> UsageRecord | None:
         """A settled row that SQL may not have yet."""
         return self._syncer.queue.get(request_id, self._syncer.journal)
+
+    async def journalled(self, request_id: UUID) -> list[journal_search.Told]:
+        """What the journals of this machine say of a request that SQL does not have; nothing of one that began long ago."""
+        age_s = self.now_us() / 1_000_000 - (request_id.int >> 80) / 1000
+        if request_id.version != 7 or age_s > SEARCHED_S:
+            return []
+        return await asyncio.to_thread(journal_search.told, self._syncer.journal_root, request_id)
 
     # ---- the end
     async def close(self, wait_s: float = CLOSE_WAIT_S) -> None:

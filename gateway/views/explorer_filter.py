@@ -42,6 +42,10 @@ class Sight(Struct, frozen=True):
         """Whether it sees whole teams only."""
         return not self.keys
 
+    def includes(self, team_id: int, key_id: int) -> bool:
+        """Whether it sees what this key of this team asked."""
+        return self.teams is None or team_id in self.teams or key_id in self.keys
+
     def on(self, table: Table) -> list[ColumnElement[bool]]:
         if self.teams is None:
             return []

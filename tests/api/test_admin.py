@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import msgspec
@@ -25,7 +26,9 @@ from gateway.auth import Keyring, ensure_secret
 from gateway.backend_watch import BackendWatch
 from gateway.board import Board
 from gateway.catalog import Backend, Catalog, Price, Route
+from gateway.exchange import Exchange
 from gateway.money.budgets import BudgetRow
+from gateway.money.journal_search import Told
 from gateway.money.windows import to_us
 from gateway.parts import Standing
 from gateway.routing.router import Router
@@ -48,6 +51,22 @@ CATALOG = Catalog(
 )
 
 
+class Untold:
+    """Takes budgets and does nothing with them; wrote nothing down."""
+
+    def set_budgets(self, budgets: Sequence[BudgetRow]) -> None:
+        pass
+
+    async def journalled(self, request_id: UUID) -> list[Told]:
+        return []
+
+
+class Idle(Struct, frozen=True):
+    """Serves nobody."""
+
+    in_flight: tuple[Exchange, ...] = ()
+
+
 class Needed(Struct):
     """The parts of a worker that these calls use."""
 
@@ -59,16 +78,11 @@ class Needed(Struct):
     catalog: Catalog
     snapshot: Snapshot
     board: Board
+    accounts: Untold
+    pipeline: Idle = Idle()
     standing: Standing = Standing("h")
     watch: BackendWatch = BackendWatch()
     providers: dict[str, Provider] = {}
-
-
-class Untold:
-    """Takes budgets, and does nothing with them."""
-
-    def set_budgets(self, budgets: Sequence[BudgetRow]) -> None:
-        pass
 
 
 class Admin:
@@ -97,8 +111,9 @@ async def ops(database: Database, tmp_path: Path) -> AsyncIterator[Admin]:
     key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
     plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"))
     ring = Keyring(accepted, database.engine)
-    snapshot, board = Snapshot(database.engine, ring, Untold()), Board(tmp_path / "board", "0")
-    parts = Needed(settings, settings, database.engine, ring, Router(), CATALOG, snapshot, board)
+    untold = Untold()
+    snapshot, board = Snapshot(database.engine, ring, untold), Board(tmp_path / "board", "0")
+    parts = Needed(settings, settings, database.engine, ring, Router(), CATALOG, snapshot, board, untold)
     app = Litestar(
         route_handlers=admin.handlers(parts),
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,17 +10,21 @@ import pytest
 from sqlalchemy import insert
 
 from gateway.catalog import Price
-from gateway.console.request import charges, happened, moment, short, what_then
+from gateway.console import request as console_request
+from gateway.console.request import charges, doing, happened, moment, short, what_then
 from gateway.db.tables import decisions, price_book
 from gateway.money.marks import HEDGED, MISSED
 from gateway.money.records import UsageRecord
 from gateway.routing.decision import Hedge, encode
 from gateway.views.decided import tell
 from gateway.views.request import Found
+from gateway.views.under_way import Call, UnderWay
+from providers.scripted import ScriptedProvider, parse
 from tests.console.checks import sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths
 from tests.fixtures.ledger import record, write
+from tests.fixtures.waiting import until
 from tests.views.test_request import NOW, PRICE, decided, failed_over
 
 
@@ -79,6 +84,59 @@ async def test_another_team_s_request_looks_like_a_missing_one(site: Site) -> No
     hidden, absent = await browser.get(f"/console/requests/{one.id}"), await browser.get(f"/console/requests/{str(one.id)[:-4]}0000")
     assert hidden.status_code == absent.status_code == 404
     assert hidden.text.replace(str(one.id), "X") == absent.text.replace(f"{str(one.id)[:-4]}0000", "X")
+
+
+async def test_a_request_that_runs_is_shown_and_asks_again_until_its_row_and_its_decision_are_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_request, "DECISION_WAIT_US", 600_000_000)
+    silent = {name: ScriptedProvider(parse("hang_after = 2")) for name in ("near", "far")}
+    site.parts.pipeline.attempts.providers = silent
+    headers = {"authorization": f"Bearer {await site.key('growth', 'inference')}"}
+    body = {"model": "assistant", "stream": True, "messages": [{"role": "user", "content": "Say hello."}]}
+    browser, other = await site.signed_in(), await site.signed_in("team_admin", team="search")
+    client = asyncio.ensure_future(site.browser().post("/v1/chat/completions", json=body, headers=headers))
+    try:
+        running = site.parts.pipeline.in_flight
+        await until(lambda: any(x.answered_by is not None and x.answered_by.meter.pieces == 2 for x in running), "two pieces of an answer")
+        (x,) = running
+        page = f"/console/requests/{x.id}"
+        answer = await browser.get(page)
+        assert answer.status_code == 200
+        sound(answer, paths(site))
+        live = f'hx-get="{page}/-/live"'
+        for text in (">Running<", "answers", "Chosen", 'data-tick="2000"', live, "<bdi>growth</bdi>"):
+            assert text in answer.text, text
+        assert live in (await browser.get(f"{page}/-/live")).text
+        for path in (page, f"{page}/-/live"):
+            assert "growth" not in (told := await other.get(path)).text and live not in told.text, "another team sees nothing of it"
+        x.cancel("deadline")
+    finally:
+        await client
+    await until(lambda: not running and not len(site.parts.accounts._syncer.queue), "the row is written")
+    part = await browser.get(f"{page}/-/live")
+    assert ">Failed<" in part.text and "No decision is stored" in part.text and live in part.text, "its decision is on its way"
+    await site.application.decisions.flush()
+    part = await browser.get(f"{page}/-/live")
+    assert "Recomputed from the record" in part.text and "hx-get" not in part.text, "all is told: it asks no more"
+    assert "hx-get" not in (await browser.get(page)).text.split('id="live"')[1].split(">")[0]
+    gone = await browser.get(f"/console/requests/{str(x.id)[:-4]}0000/-/live")
+    assert gone.status_code == 200 and "It left no row" in gone.text and "hx-get" not in gone.text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"state": "being written", "outcome": "completed"}, "it ended as completed"),
+        ({"calls": ()}, "no backend is called at the moment"),
+        ({"calls": (Call(n=1, backend="a", outcome="failed"), Call(n=2, backend="b"))}, "b was asked"),
+        ({"calls": (Call(n=1, backend="a"), Call(n=2, backend="b")), "pieces": 0}, "waits for the first token of a and b"),
+        ({"calls": (Call(n=1, backend="a", ttft_ms=4),), "pieces": 3}, "a answers"),
+    ],
+)
+def test_what_goes_on_in_words(given: dict[str, Any], words: str) -> None:
+    fields = {"id": failed_over().id, "team_id": 1, "key_id": 1, "route": "r", "state": "runs", "started_at_us": 0, "calls": ()}
+    assert doing(UnderWay(**(fields | given))) == words
 
 
 def attempt(n: int, **given: Any) -> dict[str, Any]:

@@ -87,6 +87,7 @@ TABLE = {
     "POST /console/playground/send": WATCH,
     "GET /console/requests": WATCH,
     "GET /console/requests/{request_id}": WATCH,
+    "GET /console/requests/{request_id}/-/live": WATCH,
     "GET /console/routes": WATCH,
     "POST /console/routes/{name}": ADMINS,
     "GET /console/routes/{name}": WATCH,
