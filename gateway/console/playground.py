@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from litestar import Request, Response, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
-from litestar.types import ASGIApp, HTTPResponseStartEvent, Message, Receive, Scope, Send
+from litestar.types import HTTPResponseStartEvent, Message, Send
 
 from gateway import access
 from gateway.access import Actor
 from gateway.api.endpoint import Endpoint, Reply
 from gateway.console import decision_drawing, shell
+from gateway.console.streamed import Relayed
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.views import playground as view
 from gateway.views.decided import tell
@@ -25,22 +25,6 @@ from providers.dialects import DIALECTS
 FIELDS = ("route", "key", "system", "message", "temperature", "max_tokens", "ttft_ms")
 TOLD = ("x-tollway-request-id", "x-tollway-backend", "x-tollway-cache", "x-tollway-attempts", "x-tollway-cost-usd", "x-tollway-dropped")
 WHOLE_MOST = 4 * 1024 * 1024  # bytes of an answer that is shown without a stream
-
-Run = Callable[[Receive, Send], Awaitable[None]]
-
-
-class Relayed(Response[None]):
-    """A response that another part of the gateway writes."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(None)
-        self._run = run
-
-    def to_asgi_response(self, *_: Any, **__: Any) -> ASGIApp:  # type: ignore[override]
-        async def respond(_scope: Scope, receive: Receive, send: Send) -> None:
-            await self._run(receive, _guarded(send))
-
-        return respond
 
 
 def handlers(parts: Any) -> list[BaseRouteHandler]:
@@ -69,8 +53,8 @@ def handlers(parts: Any) -> list[BaseRouteHandler]:
             body, headers = view.body_of(play, stream=True), view.headers_of(play)
         except GatewayError as error:
             refusal = error
-            return Relayed(lambda _, send: Reply(send, endpoint.dialect).refuse(refusal))
-        return Relayed(lambda receive, send: endpoint.ask(who, body, headers, receive, send))
+            return Relayed(lambda _, send: Reply(_guarded(send), endpoint.dialect).refuse(refusal))
+        return Relayed(lambda receive, send: endpoint.ask(who, body, headers, receive, _guarded(send)))
 
     @get("/playground/-/why/{request_id:str}", access=access.WATCH)
     async def why(request: Request[Any, Any, Any], request_id: FromPath[str]) -> Response[str]:

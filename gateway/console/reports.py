@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from litestar import Response, get
@@ -13,6 +14,7 @@ from gateway import access, people
 from gateway.catalog import Catalog
 from gateway.console import charts, shell
 from gateway.console.shell import Asked
+from gateway.console.streamed import PIECE_ROWS, Made, Relayed, file, streamed
 from gateway.errors import InvalidRequest
 from gateway.money import cells, reports, statement
 from gateway.money.ledger import CLASSES
@@ -50,12 +52,16 @@ def handlers(parts: Reporting) -> list[BaseRouteHandler]:
         return await shell.page(request, who, "reports.html", title="Reports", **values)
 
     @get("/reports/csv", access=OPEN_TO)
-    async def as_csv(request: Asked) -> Response[str]:
-        who, query = access.actor(request), _query(request)
-        found = await views.spend(parts.engine, asked(query, who), CSV_LINES_MAX)
-        name = f"tollway-{'-'.join(found.by)}-{figures.local_input(query.buckets[0], query.zone)[:10]}.csv"
-        headers = shell.HEADERS | {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(await asyncio.to_thread(table, found), media_type="text/csv", headers=headers)
+    async def as_csv(request: Asked) -> Relayed:
+        query = _query(request)
+        wanted = asked(query, access.actor(request))
+
+        async def make() -> Made:
+            found = await views.spend(parts.engine, wanted, CSV_LINES_MAX)
+            name = f"tollway-{'-'.join(found.by)}-{figures.local_input(query.buckets[0], query.zone)[:10]}.csv"
+            return file(name, table(found), len(found.lines))
+
+        return streamed(make)
 
     @get("/reports/statement", access=OPEN_TO)
     async def to_print(request: Asked) -> Response[str]:
@@ -85,11 +91,19 @@ def asked(query: Query, who: access.Actor) -> views.Asked:
     )
 
 
-def table(found: reports.Report) -> str:
-    """The lines as they stand in the table, money also as integers."""
+async def table(found: reports.Report) -> AsyncIterator[str]:
+    """The lines as they stand in the table, money also as integers; some at a time."""
     width = len(found.by)
-    rows = ((*map(cells.safe, line.group), *reports.cells(line)[width : -len(reports.LATENCIES)], line.cost) for line in found.lines)
-    return cells.as_csv((*reports.columns(found)[: -len(reports.LATENCIES)], "cost_nanousd"), rows)
+
+    def piece(start: int) -> str:
+        lines = found.lines[start : start + PIECE_ROWS]
+        return cells.lines(
+            (*map(cells.safe, line.group), *reports.cells(line)[width : -len(reports.LATENCIES)], line.cost) for line in lines
+        )
+
+    yield cells.lines([(*reports.columns(found)[: -len(reports.LATENCIES)], "cost_nanousd")])
+    for start in range(0, len(found.lines), PIECE_ROWS):
+        yield await asyncio.to_thread(piece, start)
 
 
 def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Knows no table. Every SQLite transaction begins IMMEDIATE (a deferred one that r
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -131,6 +132,12 @@ def _sqlite(url: URL, power: bool) -> AsyncEngine:
         for statement in pragmas(power):
             cursor.execute(statement)
         cursor.close()
+
+    @event.listens_for(engine.sync_engine, "invalidate")
+    def on_invalidate(connection: Any, _record: object, why: BaseException | None) -> None:
+        """Whoever waited for a statement was cancelled: its thread is not to work on at it, and nobody is to wait for that."""
+        if isinstance(why, asyncio.CancelledError):
+            connection.run_async(lambda driver: driver.interrupt())
 
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: Connection) -> None:

@@ -17,8 +17,11 @@ def safe(text: str) -> str:
 
 def as_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A head and rows, a line each; what is None is empty. Foreign text in it must have passed `safe`."""
+    return lines((head, *rows))
+
+
+def lines(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows without a head."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 
-from gateway.db.engine import clock_us, database_url, make_engine, reading, redacted, twice
+from gateway.db.engine import clock_us, database_url, make_engine, reading, redacted, snapshot, twice
 from gateway.settings import Storage
 from tests.conftest import Database
 
@@ -108,6 +109,42 @@ async def test_postgres_ends_a_session_that_would_hold_others_up(database: Datab
     async with database.engine.connect() as connection:
         found = [(await connection.execute(text(f"SHOW {name}"))).scalar_one() for name in names]
     assert found == ["2s", "5s", "5s"]
+
+
+ENDLESS = {
+    "sqlite": "SELECT begun(), (WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n)",
+    "postgresql": "SELECT pg_sleep(3600)",
+}
+ASLEEP = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active' AND datname = current_database()"
+
+
+async def test_a_statement_that_nobody_waits_for_any_more_ends(database: Database) -> None:
+    begun = threading.Event()
+
+    async def work() -> None:
+        async with snapshot(database.engine) as connection:
+            if database.name == "sqlite":
+                raw = await connection.get_raw_connection()
+                await raw.driver_connection.create_function("begun", 0, begun.set)  # type: ignore[union-attr]
+            else:
+                await connection.execute(text("SET LOCAL statement_timeout = 0"))
+            await connection.execute(text(ENDLESS[database.name]))
+
+    async def asleep() -> bool:
+        if database.name == "sqlite":
+            return begun.is_set()
+        async with reading(database.engine).connect() as connection:
+            return bool((await connection.execute(text(ASLEEP))).scalar_one())
+
+    task = asyncio.create_task(work())
+    async with asyncio.timeout(60):
+        while not await asleep():  # noqa: ASYNC110 - the database knows, and tells nobody
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while database.name == "postgresql" and await asleep():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_a_read_whose_connection_was_lost_is_asked_once_more(database: Database) -> None:
