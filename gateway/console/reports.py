@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from litestar import Response, get
@@ -19,8 +21,9 @@ from gateway.errors import InvalidRequest
 from gateway.money import cells, reports, statement
 from gateway.money.ledger import CLASSES
 from gateway.money.reports import PLACES, TIMES
-from gateway.views import figures
+from gateway.views import figures, ledger_check
 from gateway.views import spend as views
+from gateway.views.ledger_check import Checked, Step
 from gateway.views.query import Query
 from gateway.views.series import month_name, word
 
@@ -32,6 +35,8 @@ FILTERS = ("team", "route", "backend", "model", "outcome", "tag")
 MORE = {"by": GROUPS, "then": ("", *GROUPS), "measure": tuple(MEASURES), "check": ("", "ledger")}
 SHOWN, PARTS_SHOWN = 100, 12  # groups and parts of one that the page holds; the rest is in the CSV
 CSV_LINES_MAX = 10_000
+PROGRESS = "application/x-ndjson"
+Steps = AsyncGenerator[Step | Checked]
 _INPUT = tuple(place for place, name in enumerate(CLASSES) if name.startswith(("input", "cache")))
 _CACHED = CLASSES.index("cache_read_tokens")
 
@@ -63,11 +68,22 @@ def handlers(parts: Reporting) -> list[BaseRouteHandler]:
 
         return streamed(make)
 
+    @get("/reports/check", access=OPEN_TO)
+    async def check(request: Asked) -> Relayed:
+        """The ledger added up, a line of JSON for each step; the last one is what the page shows then."""
+        query = _query(request)
+        steps = ledger_check.check(parts.engine, asked(query, access.actor(request)))
+
+        async def make() -> Made:
+            return Made(media_type=PROGRESS, pieces=_told(request, query, await anext(steps), steps))
+
+        return streamed(make)
+
     @get("/reports/statement", access=OPEN_TO)
     async def to_print(request: Asked) -> Response[str]:
         return await _statement(parts, request)
 
-    return [report, as_csv, to_print]
+    return [report, as_csv, check, to_print]
 
 
 def _query(request: Asked) -> Query:
@@ -91,7 +107,28 @@ def asked(query: Query, who: access.Actor) -> views.Asked:
     )
 
 
-async def table(found: reports.Report) -> AsyncIterator[str]:
+async def _told(request: Asked, query: Query, first: Step | Checked, rest: Steps) -> AsyncGenerator[str]:
+    async with aclosing(rest):
+        one: Step | Checked | None = first
+        while one is not None:
+            yield json.dumps(await _line(request, query, one)) + "\n"
+            one = await anext(rest, None)
+
+
+async def _line(request: Asked, query: Query, one: Step | Checked) -> dict[str, Any]:
+    if isinstance(one, Step):
+        return {"done": one.done, "total": one.total}
+    values = checked(one.rolled, one.ledger, one.differs, query)
+    return {"html": (await shell.fragment(request, "reports.html", "checked", query=query, checked=values)).content}
+
+
+def checked(rolled: int, ledger: int, differs: tuple[int, int] | None, query: Query) -> dict[str, Any]:
+    """Whether the rows sum to the ledger. differs: the first stretch in which they do not, where that is known."""
+    ends = () if differs is None else (f"{figures.day(at_us, query.zone)} {figures.clock(at_us, query.zone)}" for at_us in differs)
+    return {"rolled": rolled, "ledger": ledger, "since": " to ".join(ends)}
+
+
+async def table(found: reports.Report) -> AsyncGenerator[str]:
     """The lines as they stand in the table, money also as integers; some at a time."""
     width = len(found.by)
 
@@ -111,6 +148,8 @@ def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
     by, then, measure = query.more["by"], query.more["then"], query.more["measure"]
     chart = drawn(told, query, catalog)
     total = told.report.total
+    ends = (figures.rfc3339(at_us, query.zone) for at_us in (told.since_us, query.buckets[1]))
+    since = dict(zip(("from_", "to"), ends, strict=True)) if told.since_us > query.buckets[0] else {}
     return {
         "query": query,
         "told": told,
@@ -138,6 +177,8 @@ def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
         "unknown": total.outcomes[reports.OUTCOMES.index("unknown")],
         "month": figures.local_input(query.buckets[0], query.zone)[:7],
         "csv": query.url("/console/reports/csv", measure=None, check=None),
+        "checked": None if told.ledger is None else checked(total.cost, told.ledger, None, query),
+        "check": query.url("/console/reports/check", measure=None, check=None, **since),
     }
 
 

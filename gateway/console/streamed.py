@@ -5,7 +5,8 @@ leaves. Knows no page.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from litestar import Response
@@ -39,7 +40,7 @@ class Made(Struct, frozen=True, kw_only=True):
     """What is sent: pieces of text as they come. rows: how many there will be, None = not known; about: it may be some more or less."""
 
     media_type: str
-    pieces: AsyncIterator[str]
+    pieces: AsyncGenerator[str]
     headers: Mapping[str, str] = {}
     rows: int | None = None
     about: bool = False
@@ -64,7 +65,7 @@ def streamed(make: Callable[[], Awaitable[Made]]) -> Relayed:
     return Relayed(run)
 
 
-def file(name: str, pieces: AsyncIterator[str], rows: int | None = None, *, about: bool = False) -> Made:
+def file(name: str, pieces: AsyncGenerator[str], rows: int | None = None, *, about: bool = False) -> Made:
     """CSV to keep under a name. rows: without its head."""
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Made(media_type="text/csv; charset=utf-8", pieces=pieces, headers=headers, rows=rows, about=about)
@@ -77,9 +78,10 @@ async def _send(make: Callable[[], Awaitable[Made]], send: Send) -> None:
         headers |= {ABOUT if made.about else ROWS: str(made.rows)}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
-    async for piece in made.pieces:
-        async with asyncio.timeout(SEND_S):
-            await send({"type": "http.response.body", "body": piece.encode(), "more_body": True})
+    async with aclosing(made.pieces) as pieces:
+        async for piece in pieces:
+            async with asyncio.timeout(SEND_S):
+                await send({"type": "http.response.body", "body": piece.encode(), "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 from sqlalchemy import BigInteger, ColumnElement, cast, func, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import snapshot
 from gateway.db.tables import adjustments, usage
@@ -151,6 +151,12 @@ def _named(drawn: Series, by: str, names: Mapping[str, Mapping[int, str]]) -> Se
 
 async def ledger_sum(engine: AsyncEngine, since_us: int, until_us: int, where: Mapping[str, Any]) -> int:
     """nano-USD of the ledger's rows that began in [since_us, until_us), with what was corrected of them later. Reads every one."""
+    async with snapshot(engine) as connection:
+        return await rows_sum(connection, since_us, until_us, where)
+
+
+async def rows_sum(connection: AsyncConnection, since_us: int, until_us: int, where: Mapping[str, Any]) -> int:
+    """As ledger_sum, of the connection's instant."""
     conditions: list[ColumnElement[bool]] = [usage.c.started_at_us >= since_us, usage.c.started_at_us < until_us]
     for name, value in where.items():
         conditions.append(usage.c[name].in_(sorted(value)) if isinstance(value, frozenset) else usage.c[name] == value)
@@ -160,5 +166,4 @@ async def ledger_sum(engine: AsyncEngine, since_us: int, until_us: int, where: M
         .join(usage, usage.c.id == adjustments.c.usage_id)
         .where(*conditions)
     )
-    async with snapshot(engine) as connection:
-        return int((await connection.execute(booked)).scalar_one()) + int((await connection.execute(corrected)).scalar_one())
+    return int((await connection.execute(booked)).scalar_one()) + int((await connection.execute(corrected)).scalar_one())

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install playwright")
 
+from playwright.sync_api import Route
+
 from tests.browser.browsing import CHROMIUM, DESKTOP, PHONE, WCAG, Browsing, chromium, reachable
 from tests.browser.site import BACKENDS, admin_key, filled
 from tests.e2e.harness import Gateway
@@ -79,6 +81,8 @@ def test_a_team_a_key_a_budget_a_request_and_what_it_cost(browsing: Browsing) ->
         page.locator("a[download]").first.click()
     rows = Path(coming.value.path()).read_text(encoding="utf-8").splitlines()
     assert len(rows) >= 2 and "nanousd" in rows[0] and any("flow" in row for row in rows[1:])
+    assert coming.value.suggested_filename.endswith(".csv") and " in tollway-" in page.locator("#works").inner_text()
+    slow_work_can_be_cancelled(browsing)
 
     set_budget(browsing, "0.0000001")
     until(lambda: send(browsing, "And at night?") == "refused", "a refusal, once the budget is known")
@@ -86,6 +90,22 @@ def test_a_team_a_key_a_budget_a_request_and_what_it_cost(browsing: Browsing) ->
     browsing.visit("/console/budgets")
     assert "spent" in page.locator("tr", has_text="flow").first.inner_text().lower()
     assert browsing.said == []
+
+
+def slow_work_can_be_cancelled(browsing: Browsing) -> None:
+    """On the report: an answer that does not come is waited for in a row of its own, and a click ends the waiting."""
+    page = browsing.page
+    held: list[Route] = []
+    page.route("**/reports/csv*", lambda route: held.append(route))  # noqa: PLW0108 - asks for the parameters of what it is given
+    page.locator("a[download]").first.click()
+    row = page.locator(".work")
+    assert row.get_by_role("progressbar").count() == 1 and "database" in row.inner_text()
+    row.get_by_role("button", name="Cancel").click()
+    row.get_by_text("Cancelled, nothing was saved.").wait_for()
+    page.unroute("**/reports/csv*")
+    assert len(held) == 1
+    row.get_by_role("button", name="Close").click()
+    assert row.count() == 0
 
 
 def set_budget(browsing: Browsing, usd: str) -> None:

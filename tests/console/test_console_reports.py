@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import time
 
 from gateway import people
 from gateway.console import reports
 from gateway.views import spend
-from tests.console.checks import sound
+from tests.console.checks import seen, sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths
 from tests.console.test_overview import HOSTILE, filled
@@ -37,11 +38,27 @@ async def test_the_page_and_the_file_tell_the_same(site: Site) -> None:
     answer = await browser.get("/console/reports/csv?by=team&then=model&range=7d")
     assert answer.headers["content-disposition"].startswith('attachment; filename="tollway-team-model-')
     rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert answer.headers["x-tollway-rows"] == str(len(rows))
     found = re.search(r'Rows sum to the ledger</span><span class="num">([^<]+)<', page)
     assert found is not None
     summed = sum(int(row["cost_nanousd"]) for row in rows)
     assert f"{summed / 10**9:,.9f}" == found[1].removeprefix("$")
     assert {row["team"].lstrip("'") for row in rows} == {*HOSTILE}
+
+
+async def test_the_ledger_is_added_up_step_by_step(site: Site) -> None:
+    records = await filled(site)
+    browser = await site.signed_in()
+    answer = await browser.get("/console/reports/check?by=team&range=7d")
+    told = [json.loads(line) for line in answer.text.splitlines()]
+    assert told[0] == {"done": 0, "total": len(records)} and told[-2] == {"done": len(records), "total": len(records)}
+    assert "Rows sum to the ledger" in told[-1]["html"] and f"{sum(one.cost or 0 for one in records) / 10**9:,.9f}" in told[-1]["html"]
+    assert seen(told[-1]["html"]).ids == ["checked"]
+    for query, status in (("team=nobody", 404), ("backend=a", 400), ("x=1", 400)):
+        refused = await browser.get(f"/console/reports/check?{query}")
+        sound(refused, paths(site))
+        assert refused.status_code == status, query
+    assert (await (await site.signed_in("team_admin")).get("/console/reports/csv", params={"team": HOSTILE[0]})).status_code == 404
 
 
 async def test_a_sum_that_differs_is_red(site: Site) -> None:

@@ -114,6 +114,7 @@ TABLE = {
     "GET /console/overview/-/{part}": EVERYONE,
     "GET /console/reports": MONEY | TEAM_EDIT,
     "GET /console/reports/csv": MONEY | TEAM_EDIT,
+    "GET /console/reports/check": MONEY | TEAM_EDIT,
     "GET /console/reports/statement": MONEY | TEAM_EDIT,
     "GET /console/{rest}": EVERYONE,
 }
