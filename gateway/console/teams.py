@@ -13,16 +13,17 @@ from gateway import access, people
 from gateway.access import ADMINS, EVERYONE, TEAM_EDIT
 from gateway.auth import load_secrets
 from gateway.catalog import Catalog
-from gateway.console import cookies, forms, shell
+from gateway.console import charts, cookies, forms, shell
 from gateway.console.budgets import chart
+from gateway.console.overview import places_of, values
 from gateway.console.shell import Asked
 from gateway.errors import GatewayError
 from gateway.money.windows import bounds
 from gateway.people import members
 from gateway.people.members import NewMember
 from gateway.settings import Settings
-from gateway.views import budgets as burns
 from gateway.views import team as views
+from gateway.views.series import Series, steps, word
 
 SCOPE_WORDS = {
     "inference": "call models",
@@ -197,27 +198,38 @@ async def _list(parts: Peopled, request: Asked, sent: dict[str, str] | None = No
 async def _one(
     parts: Peopled, request: Asked, name: str, sent: dict[str, str] | None = None, error: GatewayError | None = None
 ) -> Response[str]:
-    who = access.actor(request)
+    who, query = access.actor(request), shell.query(request, default="30d")
     since_us, now_us = month(request)
     view = await views.team(parts.engine, who, name, since_us, now_us)
-    main = next((one for one in view.budgets if one.scope_kind == "team" and one.model is None), None)
-    burnt = None if main is None else await burns.one(parts.engine, main.id, frozenset({view.team.id}), now_us)
+    at = steps(*query.buckets, query.tz)
+    spending = await views.spending(parts.engine, view, at, now_us)
     return await shell.page(
         request,
         who,
         "team.html",
         title=name,
         view=view,
-        burnt=burnt,
-        chart=None if burnt is None else chart(*burnt),
+        query=query,
+        spelled=shell.spelled(query),
+        per=word(at.step_us),
+        spend=by_route(spending.routes, parts.catalog),
+        burnt=spending.burnt,
+        chart=None if spending.burnt is None else chart(*spending.burnt),
         opens_budgets=who.role in access.MONEY | TEAM_EDIT,
         keys=view.keys[:SHOWN_MAX],
         since_us=since_us,
         reads_members=who.role in TEAM_EDIT,
-        scopes=[(name, word) for name, word in SCOPE_WORDS.items() if who.role in ADMINS or name in ("inference", access.TEAM_ADMIN)],
+        scopes=[(one, told) for one, told in SCOPE_WORDS.items() if who.role in ADMINS or one in ("inference", access.TEAM_ADMIN)],
         routes=", ".join(parts.catalog.routes),
         **_form(sent, error),
     )
+
+
+def by_route(spent: Series, catalog: Catalog) -> charts.Chart:
+    """Spend by route, stacked; a request that met no route is of none."""
+    points = len(spent.steps.starts)
+    named = {group[0] or "none": values(parts, points, "cost") for group, parts in spent.by.items()}
+    return charts.stacked(named, places_of(catalog.routes), spent.steps, "usd", f"Spend by route {word(spent.steps.step_us)}")
 
 
 async def _key(

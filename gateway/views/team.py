@@ -10,13 +10,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people, rates
 from gateway.access import ADMIN, MEMBER, Actor
-from gateway.db.engine import reading
+from gateway.db.engine import reading, snapshot
 from gateway.db.tables import api_keys, memberships, rollups, team_rollups
 from gateway.errors import Forbidden
+from gateway.money.forecast import OfBudget
 from gateway.people import Budget, Key, Team, Use, members
 from gateway.people.common import no_team
 from gateway.people.members import Member
 from gateway.rates import Limit
+from gateway.views import budgets
+from gateway.views.budgets import Burn
+from gateway.views.series import Series, Steps, series
 
 HOUR_US = 3_600_000_000
 
@@ -47,6 +51,13 @@ class TeamView(Struct, frozen=True, kw_only=True):
     budgets: tuple[Budget, ...]
     edits: bool
     own: bool
+
+
+class Spending(Struct, frozen=True):
+    """burnt: what is left of the team's own budget of all routes, None without one. routes: spend by route."""
+
+    burnt: tuple[OfBudget, Burn] | None
+    routes: Series
 
 
 class LimitsView(Struct, frozen=True, kw_only=True):
@@ -93,17 +104,25 @@ async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_
     inside = frozenset({found.id})
     of_keys = {one.scope: one for one in await rates.list_limits(engine, inside) if one.scope_kind == "key" and one.model is None}
     shown = frozenset(one.public for one in keys)
-    budgets = [one for one in await people.list_budgets(engine, inside) if one.scope_kind == "team" or one.scope in shown]
+    held = [one for one in await people.list_budgets(engine, inside) if one.scope_kind == "team" or one.scope in shown]
     return TeamView(
         team=found,
         keys=tuple(
             KeyRow(key=key, use=use.get(key.id), limit=of_keys.get(key.public), state=state_of(key, now_us))
             for key in sorted(keys, key=lambda key: (key.revoked_at_us is not None, -key.id))
         ),
-        budgets=tuple(budgets),
+        budgets=tuple(held),
         edits=actor.manages(found.id),
         own=own,
     )
+
+
+async def spending(engine: AsyncEngine, view: TeamView, at: Steps, now_us: int) -> Spending:
+    """What a team that the actor sees spent in these steps, and what is left for it."""
+    main = next((one for one in view.budgets if one.scope_kind == "team" and one.model is None), None)
+    burnt = None if main is None else await budgets.one(engine, main.id, frozenset({view.team.id}), now_us)
+    async with snapshot(engine) as connection:
+        return Spending(burnt, await series(connection, ("route",), {"team_id": view.team.id}, at))
 
 
 async def one_team(engine: AsyncEngine, actor: Actor, name: str) -> Team:

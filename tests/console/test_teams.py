@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from typing import Any
 
 import httpx
 
@@ -12,6 +15,7 @@ from gateway.sessions import Sessions
 from tests.console.checks import sound
 from tests.console.conftest import ORIGIN, Site
 from tests.console.test_console import paths
+from tests.fixtures.ledger import record, write
 
 WORD = "correct horse battery"
 
@@ -137,6 +141,36 @@ async def test_what_is_left_of_the_team_s_budget_is_drawn(site: Site) -> None:
     sound(page, paths(site))
     assert "What is left" in page.text and "$12.50" in page.text and "/console/budgets/" not in page.text
     assert "/console/budgets/1" in (await (await site.signed_in()).get("/console/teams/search")).text
+
+
+async def test_spend_by_route_is_drawn_in_the_viewer_s_zone_and_range(site: Site) -> None:
+    for name in ("search", "ads"):
+        await people.add_team(site.parts.engine, name)
+    team, other = sorted(await people.list_teams(site.parts.engine), key=lambda one: one.name != "search")
+    browser = await site.signed_in()
+    empty = await browser.get("/console/teams/search")
+    sound(empty, paths(site))
+    assert "Nothing spent in this time" in empty.text
+    now_us, day_us = time.time_ns() // 1000, 86_400_000_000
+    costs = (("assistant", 2, 3 * 10**9), ("assistant", 10, 4 * 10**9), ("", 1, 5), ("old", 20, 10**9), ("assistant", 40, 10**11))
+    rows = [record(now_us - days * day_us, [("near", "completed", cost)], team_id=team.id, route=route) for route, days, cost in costs]
+    await write(site.parts.engine, [*rows, record(now_us, [("near", "completed", 10**12)], team_id=other.id)], now_us)
+    page = await browser.get("/console/teams/search?range=30d&tz=Asia/Kathmandu")
+    sound(page, paths(site))
+    spec = spec_of(page, "spend")
+    assert [(one["label"], sum(one["data"])) for one in spec["series"]] == [("assistant", 7 * 10**9), ("old", 10**9), ("none", 5)]
+    assert (spec["zone"], spec["step"]) == ("Asia/Kathmandu", day_us // 10**6) and len(spec["x"]) == len(spec["series"][0]["data"]) == 31
+    assert all((at + 5 * 3600 + 45 * 60) % 86_400 == 0 for at in spec["x"][1:]), "days begin at midnight there"
+    assert "per day" in page.text and "Total $8.00" in page.text
+    week = spec_of(await browser.get("/console/teams/search?range=7d"), "spend")
+    assert [(one["label"], sum(one["data"])) for one in week["series"]] == [("assistant", 3 * 10**9), ("none", 5)]
+    assert (await browser.get("/console/teams/search?route=assistant")).status_code == 400
+
+
+def spec_of(page: httpx.Response, name: str) -> Any:
+    found = re.search(rf'id="c-{name}">(.*?)</script>', page.text)
+    assert found is not None
+    return json.loads(found[1])
 
 
 async def test_another_team_is_not_there(site: Site) -> None:
