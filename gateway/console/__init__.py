@@ -37,6 +37,7 @@ from gateway.console import (
     settings,
     shell,
     team_limits,
+    team_ways,
     teams,
 )
 from gateway.errors import Forbidden, GatewayError, Internal, NotFound, NotReady
@@ -64,7 +65,10 @@ def handlers(parts: Any) -> list[ControllerRouterHandler]:
         return []
     sessions = Sessions(parts.engine, parts.keyring, chosen.session_hours)
     doorman = login.Doorman(sessions, chosen.secure_cookies)
-    pages = (overview, requests, request, backends, routes, reports, teams, team_limits, budgets, playground, audit_log, settings)
+    pages = (
+        *(overview, requests, request, backends, routes, reports, teams, team_limits, team_ways, budgets, playground),
+        *(audit_log, settings),
+    )
     own = [*login.handlers(doorman), *account.handlers(doorman)]
     return routers(parts, doorman, [*own, *(handler for page in pages for handler in page.handlers(parts))])
 

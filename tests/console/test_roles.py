@@ -107,6 +107,8 @@ TABLE = {
     "GET /console/teams/{team}/limits": EVERYONE,
     "POST /console/teams/{team}/limits": TEAM_EDIT,
     "POST /console/teams/{team}/limits/{limit_id}/lift": TEAM_EDIT,
+    "GET /console/teams/{team}/-/ways": EVERYONE,
+    "GET /console/teams/{team}/ways": EVERYONE,
     "GET /console/teams/{team}/members": TEAM_EDIT,
     "POST /console/teams/{team}/members": TEAM_EDIT,
     "POST /console/teams/{team}/members/role": TEAM_EDIT,

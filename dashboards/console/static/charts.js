@@ -107,6 +107,7 @@
 
   function options(spec, kind, host) {
     const stacked = kind === "stack", step = spec.step || spec.x[1] - spec.x[0] || 3600, daily = step >= DAY_S;
+    const at = stacked && spec.x.length > 1 ? [Math.min(spec.x[0], spec.x[1] - step), ...spec.x.slice(1)] : spec.x; // a day that is cut is as wide as the others
     const time = clocks(spec.zone || "UTC"), drawn = stacked ? [...spec.series].reverse() : spec.series;
     const bars = (series) => ({ fill: colour(series.color), stroke: colour("panel"), width: 1, points: { show: false }, paths: uPlot.paths.bars({ size: [.82, 46], radius: 0 }) });
     const alone = (u, at) => u.data[at].flatMap((value, i, all) => (value != null && all[i - 1] == null && all[i + 1] == null ? [i] : [])); // no line shows them
@@ -114,14 +115,14 @@
     const edge = { stroke: "transparent", points: { show: false } };
     let sums = spec.x.map(() => 0);
     const stack = spec.series.map((series) => (sums = sums.map((sum, at) => sum + (series.data[at] || 0))));
-    const data = stacked ? [spec.x, ...stack.reverse()] : [spec.x, ...spec.series.map((series) => series.data), ...(spec.band || [])];
+    const data = stacked ? [at, ...stack.reverse()] : [spec.x, ...spec.series.map((series) => series.data), ...(spec.band || [])];
     const seen = data.slice(1).flat().filter((value) => value != null).concat((spec.lines || []).map((line) => line.y * 1.04));
     const top = spec.max || Math.max(0, ...seen) * 1.08 || 1, low = Math.min(0, ...seen), last = spec.x[spec.x.length - 1];
     const line = { stroke: colour("axis"), font: FONT, ticks: { show: false } };
     return [{
       width: host.clientWidth, height: host.clientHeight, padding: [10, 14, 0, 0], legend: { show: false },
       cursor: { y: false, points: { show: !stacked, size: 6 }, drag: { x: Boolean(spec.zoom), y: false, setScale: false }, sync: daily ? undefined : { key: GROUP } },
-      scales: { x: { time: true, range: stacked ? [spec.x[0] - step * .6, last + step * .6] : [spec.x[0], last] }, y: { range: [low, top] } },
+      scales: { x: { time: true, range: stacked ? [at[0] - step * .6, last + step * .6] : [spec.x[0], last] }, y: { range: [low, top] } },
       bands: spec.band ? [{ series: [drawn.length + 2, drawn.length + 1], fill: colour("band") }] : undefined,
       axes: [
         { ...line, grid: { show: false }, gap: 4, size: 26, space: host.clientWidth < 460 ? 58 : 70, values: (_, at) => at.map((t) => (daily || t % DAY_S === 0 && last - spec.x[0] > 2 * DAY_S ? time.day(t) : time.clock(t))) },
