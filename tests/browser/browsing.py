@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
@@ -16,8 +16,14 @@ SETTLE_MS = 20_000
 FITS = "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 OWN_WORDS = ("statement",)  # second words that are pages themselves
 SERIOUS = ("serious", "critical")
-ALL = {"resultTypes": ["violations"]}
-WCAG = {"resultTypes": ["violations"], "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
+ALL: dict[str, Any] = {"resultTypes": ["violations"]}
+WCAG: dict[str, Any] = {"resultTypes": ["violations"], "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
+AXE = Axe().axe_script
+RUN_AXE = """async (options) => (await axe.run(document, options)).violations
+    .map(one => [one.id, one.impact, one.nodes.slice(0, 3).map(node => String(node.target[0]))])"""
+RAN = "() => window.pwned !== undefined || document.querySelector('img[src=x]') !== null"
+STANDS = "words => words.filter(word => document.documentElement.outerHTML.includes(word))"
+SHAPES = WCAG | {"rules": {"color-contrast": {"enabled": False}}}  # the dear one: which colours meet does not hang on who looks
 
 
 @contextlib.contextmanager
@@ -41,7 +47,7 @@ class Browsing:
         self.said: list[str] = []
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.said.append(f"{self.page.url}: {error}"))
-        self._axe = Axe()
+        self._axe = False  # whether pages bring it along
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and "status of 4" not in message.text:
@@ -68,9 +74,19 @@ class Browsing:
         found = self.page.eval_on_selector_all("a[href]", "links => links.map(one => one.getAttribute('href'))")
         return [link.partition("#")[0] for link in found if link.startswith("/console/")]
 
+    def standing(self, words: Sequence[str]) -> list[str]:
+        """Those of the words that stand anywhere in the page's HTML, or in one of its live parts as it would come next."""
+        found: list[str] = self.page.evaluate(STANDS, list(words))
+        for path in self.page.eval_on_selector_all("[hx-trigger^='tollway:tick']", "parts => parts.map(one => one.getAttribute('hx-get'))"):
+            answer = self.context.request.get(path)
+            assert answer.status == 200, f"{path}: HTTP {answer.status}"
+            told = answer.text()
+            found += [word for word in words if word in told]
+        return found
+
     def ran(self) -> bool:
         """Whether a hostile text became a script or a picture."""
-        return bool(self.page.evaluate("() => window.pwned !== undefined || document.querySelector('img[src=x]') !== null"))
+        return bool(self.page.evaluate(RAN))
 
     def fits(self) -> bool:
         """Whether the page comes to be no wider than its window: charts follow a moment later."""
@@ -86,12 +102,12 @@ class Browsing:
 
     def violations(self, options: dict[str, Any] | None = None) -> list[str]:
         """What axe finds serious, with where."""
-        found: list[dict[str, Any]] = self._axe.run(self.page, options=options or ALL).response["violations"]
-        return [
-            f"{one['id']} ({one['impact']}): {', '.join(str(node['target'][0]) for node in one['nodes'][:3])}"
-            for one in found
-            if one["impact"] in SERIOUS
-        ]
+        if not self._axe:  # half a megabyte: sent once, not for each page
+            self.context.add_init_script(AXE)
+            self.page.evaluate(AXE)
+            self._axe = True
+        found = self.page.evaluate(RUN_AXE, options or ALL)
+        return [f"{rule} ({impact}): {', '.join(where)}" for rule, impact, where in found if impact in SERIOUS]
 
 
 def reachable(browsing: Browsing, start: str = "/console/overview", most: int = 60) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ from tests.e2e.harness import Gateway, running
 from tests.fixtures.ledger import write
 
 HOSTILE = '<img src=x onerror="window.pwned=1">'
+RIVAL = "zqrival"  # a team, and every word that is said of it: nobody of another team may meet it
 DAY_US = 86_400_000_000
 BUDGETS = {"growth": "5", "support": "2.40", "search": "2", "research": "1.50"}  # USD a month
 TEAMS = tuple(BUDGETS)
@@ -75,13 +76,15 @@ def ask(gateway: Gateway, key: str, route: str, prompt: str, *, tag: str = "", *
 
 
 @contextlib.contextmanager
-def filled(folder: Path, *, days: int = 3, a_day: int = 40, hostile: bool = True) -> Iterator[Gateway]:
+def filled(folder: Path, *, days: int = 3, a_day: int = 10, hostile: bool = True) -> Iterator[Gateway]:
     """A running gateway with this much behind it, its teams' keys in `keys`."""
     with running(folder, config(hostile), server="drain_s = 1") as gateway:
         for team in TEAMS:
             gateway.key(team)
         gateway.key("broke")
         gateway.budget("0.0000001", team="broke")
+        if hostile:
+            _odd_names(gateway)
         asyncio.run(_past(gateway, days, a_day))
         _present(gateway, hostile)
         for team, usd in BUDGETS.items():  # with what was spent before
@@ -101,6 +104,16 @@ def _present(gateway: Gateway, hostile: bool) -> None:
     if hostile:
         assert ask(gateway, gateway.keys["growth"], HOSTILE, HOSTILE, tag=HOSTILE) == 200
     assert ask(gateway, gateway.keys["broke"], "assistant", "one too many") == 402
+
+
+def _odd_names(gateway: Gateway) -> None:
+    """A key with a hostile name, and a team whose every word is its own."""
+    gateway.admin("POST", "/admin/keys", {"team": "growth", "name": HOSTILE, "tag": HOSTILE})
+    gateway.admin("POST", "/admin/teams", {"name": RIVAL})
+    gateway.keys[RIVAL] = gateway.admin("POST", "/admin/keys", {"team": RIVAL, "name": f"{RIVAL}-key", "tag": RIVAL})["secret"]
+    gateway.admin("POST", "/admin/members", {"email": f"{RIVAL}@example.org", "name": RIVAL, "teams": {RIVAL: "team_admin"}})
+    gateway.budget("3", team=RIVAL)
+    assert ask(gateway, gateway.keys[RIVAL], "assistant", RIVAL) == 200
 
 
 async def _past(gateway: Gateway, days: int, a_day: int) -> None:

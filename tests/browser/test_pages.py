@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install playwright")
 
-from playwright.sync_api import Route
+from playwright.sync_api import Browser, Route
 
-from tests.browser.browsing import CHROMIUM, DESKTOP, PHONE, WCAG, Browsing, chromium, reachable
-from tests.browser.site import BACKENDS, admin_key, filled
+from tests.browser.browsing import CHROMIUM, DESKTOP, PHONE, SHAPES, WCAG, Browsing, chromium, reachable
+from tests.browser.site import BACKENDS, HOSTILE, RIVAL, admin_key, ask, filled
 from tests.e2e.harness import Gateway
 
+BERLIN = ZoneInfo("Europe/Berlin")  # where the browsers of these tests are
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not here: apt-get install chromium")
 
 
@@ -27,11 +31,17 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @pytest.fixture(scope="module")
-def browsing(gateway: Gateway) -> Iterator[Browsing]:
-    with chromium() as browser:
-        made = Browsing(browser, gateway.url)
-        made.sign_in(admin_key(gateway))
+def browser(gateway: Gateway) -> Iterator[Browser]:  # after it: what is made of the past wants a loop of its own
+    with chromium() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def browsing(browser: Browser, gateway: Gateway) -> Browsing:
+    """An admin's window."""
+    made = Browsing(browser, gateway.url)
+    made.sign_in(admin_key(gateway))
+    return made
 
 
 def test_the_session_s_cookie_is_closed_to_scripts_and_to_other_sites(browsing: Browsing) -> None:
@@ -158,4 +168,116 @@ def test_every_page_is_quiet_fits_and_can_be_read_by_everybody(browsing: Browsin
         found += [f"{kind} at {width}, {scheme}: {one}" for one in browsing.violations(WCAG)]
     assert found == []
     assert wide == []
+    assert browsing.said == []
+
+
+PASSWORD = "a bridge that asks for no toll"
+OWN = ("overview", "requests", "requests/{}", "backends", "backends/{}", "routes", "routes/{}", "teams", "teams/{}", "playground")
+MANAGED = ("reports", "reports/statement", "budgets", "budgets/{}", "audit", "teams/{}/members", "teams/{}/keys/{}")
+SPEND = ("overview", "reports", "reports/statement", "teams", "teams/{}", "budgets", "budgets/{}", "settings", "account")
+
+
+def test_somebody_who_is_invited_signs_in_and_sees_the_own_team_alone(browser: Browser, browsing: Browsing, gateway: Gateway) -> None:
+    """By a link that works once; then every page as a member, and out again."""
+    browsing.visit("/console/teams/growth/members")
+    browsing.page.get_by_role("button", name="Invite").first.click()
+    browsing.page.fill("dialog[open] input[name=email]", "Maria@Example.org")
+    browsing.page.fill("dialog[open] input[name=name]", HOSTILE)
+    browsing.page.locator("dialog[open] button[type=submit]").click()
+    link = browsing.page.locator("#secret").inner_text().strip()
+    assert link.startswith(f"{gateway.url}/console/welcome?link=")
+    browsing.visit("/console/teams/growth/members")
+    row = browsing.page.locator("tr", has_text="maria@example.org")
+    assert "not set yet" in row.inner_text() and HOSTILE in row.inner_text() and not browsing.ran()
+
+    maria = Browsing(browser, gateway.url)
+    maria.visit(link)
+    assert maria.violations(WCAG) == []
+    for name in ("password", "again"):
+        maria.page.fill(f"input[name={name}]", PASSWORD)
+    maria.page.click("main button[type=submit]")
+    maria.page.wait_for_url("**/console/overview*")
+    assert "maria@example.org" in maria.page.locator(".who").inner_text() and "growth" in maria.page.locator("main").inner_text()
+    made = gateway.admin("POST", "/admin/keys", {"team": "growth", "name": HOSTILE, "member": "maria@example.org"})["secret"]
+    until(lambda: ask(gateway, made, HOSTILE, HOSTILE, tag=HOSTILE) == 200, "her key is known")
+    until(lambda: any(path.startswith("/console/requests/") for path in asked_for(maria)), "her own request")
+    kinds, standing = walked(maria, (RIVAL, gateway.keys[RIVAL][3:15]))
+    assert {*OWN, "account", "teams/{}/keys/{}"} <= kinds and not standing, (kinds, standing)
+
+    maria.size(*DESKTOP, "light")
+    maria.visit("/console/overview")
+    maria.page.locator(".foot button[type=submit]").click()
+    maria.page.wait_for_url("**/console/login*")
+    assert maria.visit("/console/overview") == 200 and "/console/login" in maria.page.url
+    maria.visit(link)
+    for name in ("password", "again"):
+        maria.page.fill(f"input[name={name}]", "another that somebody else would set")
+    maria.page.click("main button[type=submit]")
+    assert "used already" in maria.page.get_by_role("alert").inner_text()
+    maria.visit("/console/login")
+    maria.page.fill("input[name=email]", "maria@example.org")
+    maria.page.fill("input[name=password]", PASSWORD)
+    maria.page.click("main button[type=submit]")
+    maria.page.wait_for_url("**/console/overview*")
+    assert maria.said == []
+    maria.context.close()
+
+
+def asked_for(browsing: Browsing) -> list[str]:
+    """The links of the request explorer."""
+    browsing.visit("/console/requests")
+    return browsing.links()
+
+
+def walked(browsing: Browsing, words: tuple[str, ...]) -> tuple[set[str], set[str]]:
+    """Every page that links lead to, each kind once: nothing ran, nothing broke, axe is content. (the kinds, those where a word stands)"""
+    kinds, standing, found = set(), set(), []
+    browsing.size(*PHONE, "light")  # a third of the work of painting it
+    for kind, path in reachable(browsing):
+        kinds.add(kind)
+        if browsing.standing(words):
+            standing.add(kind)
+        found += [f"{path}: a hostile text ran"] * browsing.ran()
+        found += [f"{path}: {one}" for one in browsing.violations(SHAPES)]
+    assert found + browsing.said == []
+    return kinds, standing
+
+
+def test_every_page_as_the_admin_of_a_team_and_as_finance(browser: Browser, gateway: Gateway) -> None:
+    made = {scope: gateway.admin("POST", "/admin/keys", {"team": "growth", "scopes": [scope]}) for scope in ("team_admin", "finance")}
+    windows = {scope: Browsing(browser, gateway.url) for scope in made}
+    for scope, window in windows.items():
+        window.sign_in(made[scope]["secret"])
+    of_rival = (RIVAL, gateway.keys[RIVAL][3:15])
+    kinds, standing = walked(windows["team_admin"], of_rival)
+    assert {*OWN, *MANAGED, "account"} <= kinds and not standing, (kinds, standing)
+    kinds, standing = walked(windows["finance"], of_rival)
+    assert {*SPEND, "teams/{}/keys/{}"} <= kinds, kinds
+    assert {"overview", "reports", "teams", "budgets"} <= standing, "who sees all meets the words: they are there to be found"
+    for window in windows.values():
+        window.context.close()
+
+
+def test_a_chart_that_is_dragged_over_sets_the_range(browsing: Browsing) -> None:
+    page = browsing.page
+    browsing.size(*DESKTOP, "light")
+    for path in ("/console/overview?range=24h", "/console/reports?range=24h"):
+        browsing.visit(path)
+        figure = page.locator("figure[data-chart]", has=page.locator(".u-over")).first
+        figure.scroll_into_view_if_needed()
+        box = figure.locator(".u-over").bounding_box()
+        assert box is not None
+        middle = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] * 0.25, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.4, middle, steps=3)
+        page.mouse.move(box["x"] + box["width"] * 0.75, middle, steps=3)
+        page.mouse.up()
+        page.wait_for_url("**from=*")
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+        assert set(asked) == {"from", "to"}, "in the place of the range"
+        took_s = (datetime.fromisoformat(asked["to"]) - datetime.fromisoformat(asked["from"])).total_seconds()
+        assert took_s % 900 == 0 and 0.4 <= took_s / 86_400 <= 0.6, asked
+        told = page.locator("main .sub").first.inner_text()
+        assert "24 h" not in told and datetime.fromisoformat(asked["from"]).astimezone(BERLIN).strftime("%H:%M") in told, told
     assert browsing.said == []
