@@ -1,4 +1,5 @@
-"""Decision records on their way to SQL: a bounded queue, written in batches by the ticker, apart from the ledger and allowed to be lost."""
+"""Decision records on their way to SQL, with what their requests asked for: a bounded queue, written in batches by the ticker, apart from
+the ledger and allowed to be lost."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.db.tables import decisions
 from gateway.exchange import Exchange
-from gateway.routing.decision import Decision, encode
+from gateway.routing.decision import Asked, Decision, encode
 from gateway.routing.tally import Tally, tally
+from providers import parameters
+from providers.parameters import Noted
 
 BATCH = 500
 EXPIRED_AT_ONCE = 2000
@@ -22,7 +26,18 @@ EXPIRE_S = 600.0  # between two looks at what is too old
 MICROSECONDS_A_DAY = 86_400_000_000
 
 
-Waiting = tuple[UUID, int, int, Decision]
+class Waiting(Struct, frozen=True, gc=False):
+    """What is kept of a request until its record is written: nothing that holds its body. cache: see Asked."""
+
+    id: UUID
+    made_at_us: int
+    team_id: int
+    decision: Decision
+    noted: Noted
+    lowered: int | None
+    cache: str
+
+
 Count = Callable[[str, tuple[str, ...], int], None]
 
 
@@ -43,7 +58,7 @@ class DecisionLog:
         if len(self.waiting) >= self.queue:
             self.lost += 1
             return
-        self.waiting.append((x.id, x.started_us, x.principal.team_id, x.decision))
+        self.waiting.append(waiting(x, x.decision))
 
     async def flush(self) -> None:
         """Write what waits. A failed batch is counted and dropped: a decision explains, it does not account."""
@@ -72,7 +87,15 @@ class DecisionLog:
                 return total
 
 
+def waiting(x: Exchange, decision: Decision) -> Waiting:
+    """Taken on the request's path, at its end."""
+    lowered = x.request.clamped if x.clamped is None else x.clamped
+    return Waiting(x.id, x.started_us, x.principal.team_id, decision, parameters.note(x.request), lowered, x.cache_why)
+
+
 def _rows(batch: Sequence[Waiting]) -> tuple[list[dict[str, Any]], Tally]:
     """Long records are deflated, which takes longer than the event loop should wait for a batch of them."""
-    rows = [{"request_id": request, "made_at_us": at, "team_id": team, "record": encode(decision)} for request, at, team, decision in batch]
-    return rows, tally(decision for _request, _at, _team, decision in batch)
+    for one in batch:
+        one.decision.asked = Asked(*parameters.read(one.noted), one.lowered, one.cache)
+    rows = [{"request_id": one.id, "made_at_us": one.made_at_us, "team_id": one.team_id, "record": encode(one.decision)} for one in batch]
+    return rows, tally(one.decision for one in batch)

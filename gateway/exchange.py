@@ -107,6 +107,7 @@ class Exchange:
     __slots__ = (
         "answered_by",
         "cache_status",
+        "cache_why",
         "cancel_reason",
         "catalog",
         "clamp",
@@ -165,6 +166,7 @@ class Exchange:
         self.answered_by: Attempt | None = None
         self.decision: Decision | None = None
         self.cache_status = ""  # "" (not cacheable) | miss | hit | shared
+        self.cache_why = ""  # a word of cache/response.py, once it was asked
         self.replayed = Usage()  # of an answer that came from the cache or from another request's call
         self.saved = 0
         self.clamp = False  # a budget may lower its max_tokens

@@ -24,7 +24,7 @@ from gateway.auth import Principal
 from gateway.backend_watch import BackendWatch
 from gateway.cache import vectors
 from gateway.cache.flights import Flights, Subscription
-from gateway.cache.response import Policy, Recorder, key, policy
+from gateway.cache.response import DISABLED, PARTIAL, STORED, TOO_LARGE, Policy, Recorder, key, policy
 from gateway.cache.store import Store
 from gateway.catalog import Catalog, Route
 from gateway.decision_log import DecisionLog
@@ -135,13 +135,13 @@ class Pipeline:
         """Steps 2 to 6. Raises GatewayError before the first frame that carries an event; a Failed event comes after it."""
         if self.limits.active:
             await limiter.admit(self.limits, x)
-        rules = policy(x.request, x.route, _text(headers.get(b"cache-control"))) if self.caching else Policy()
+        rules = policy(x.request, x.route, _text(headers.get(b"cache-control"))) if self.caching else DISABLED
         if x.request.inputs and (rules.read or rules.write):
             async with aclosing(self._embedded(x, rules)) as frames:
                 async for frame in frames:
                     yield frame
             return
-        name = key(x.request, *_scope(x)) if rules.read or rules.write else None
+        name = _name(x, rules)
         if name is None:
             source: AsyncGenerator[Frame, None] = self.attempts.run(x)
         elif not rules.read:
@@ -174,15 +174,18 @@ class Pipeline:
             x.hit(entry)
             yield vectors.answer(looked, {}, entry.usage)
             return
-        x.cache_status = "partial" if any(entry is not None for entry in looked.entries) else "miss"
+        x.cache_status, x.cache_why = "miss", rules.why
+        if any(entry is not None for entry in looked.entries):
+            x.cache_status, x.cache_why = "partial", PARTIAL
         x.request = vectors.reduced(whole, looked.missing)
         async with aclosing(self.attempts.run(x)) as source:
             frames = [frame async for frame in source]
         end = x.ends[-1]
         fresh = vectors.fresh(x.request, looked, frames, end, time.time())
         if rules.write:
-            for name, stored in fresh.items():
-                self.store.put(name, stored, x.route.cache_ttl_s)
+            taken = [self.store.put(name, stored, x.route.cache_ttl_s) for name, stored in fresh.items()]
+            if all(taken):
+                x.cache_why = STORED.get(x.cache_why, x.cache_why)
         yield vectors.answer(looked, fresh, end.usage)
 
     def _joined(self, x: Exchange, name: bytes) -> AsyncGenerator[Frame, None]:
@@ -239,8 +242,8 @@ class Pipeline:
         end = x.ends[-1]
         whole = end.outcome == "completed" and end.error != CUT
         entry = recorder.entry(time.time(), end.usage, end.cost, (end.backend, end.model)) if whole else None
-        if entry is not None:
-            self.store.put(name, entry, x.route.cache_ttl_s)
+        if entry is not None and self.store.put(name, entry, x.route.cache_ttl_s):
+            x.cache_why = STORED.get(x.cache_why, x.cache_why)
 
     def leave(self, x: Exchange, error: GatewayError | None) -> bool:
         """The answer to a flight's leader is over: True when its call is under way for others, so that the flight settles it.
@@ -324,6 +327,17 @@ def _marks(x: Exchange, seen_ms: tuple[int | None, int], tokens: int) -> int:
     f, hedge = x.features, None if x.decision is None else x.decision.hedge
     found = HEDGED if hedge is not None and hedge.result == SENT else 0
     return found | MISSED if late(seen_ms, tokens, (f.ttft_ms, f.tpot_ms, f.deadline_ms)) else found
+
+
+def _name(x: Exchange, rules: Policy) -> bytes | None:
+    """What the cache knows the answer by; None where it is not asked."""
+    x.cache_why = rules.why
+    if not (rules.read or rules.write):
+        return None
+    name = key(x.request, *_scope(x))
+    if name is None:
+        x.cache_why = TOO_LARGE
+    return name
 
 
 def _scope(x: Exchange) -> tuple[int, str, frozenset[str] | None, Labels]:

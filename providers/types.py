@@ -203,6 +203,7 @@ class Request(Struct, kw_only=True):
     size_bytes: int = 0  # of the body
     prompt_bytes: int = 0  # UTF-8 bytes of messages and tools without base64 payloads: upper bound of text tokens
     media: int = 0  # images, documents and audio clips in the messages
+    tools: int = 0  # how many are offered
     dropped: tuple[str, ...] = ()  # fields that the chosen target cannot carry, named in x-tollway-dropped
     clamped: int | None = None  # the max_tokens that the chosen target's context left, where less was allowed
     decoded: tuple[Message, ...] | None = None  # filled by the dialect's `messages(request)`

@@ -14,7 +14,7 @@ from gateway.db.tables import decisions
 from gateway.decision_log import MICROSECONDS_A_DAY, DecisionLog
 from gateway.exchange import Exchange
 from gateway.routing.choose import Knobs, choose
-from gateway.routing.decision import decode
+from gateway.routing.decision import Asked, decode
 from gateway.routing.state import BackendState
 from providers.types import Request
 from tests.conftest import Database
@@ -42,12 +42,14 @@ async def kept(database: Database) -> int:
 async def test_a_record_is_written_as_it_was_and_one_without_a_choice_is_not(database: Database) -> None:
     log, x, cached = DecisionLog(database.engine, 10, 14), decided(), decided()
     cached.decision = None
+    x.request.temperature, x.request.dropped, x.request.clamped, x.cache_why = 0.5, ("logit_bias",), 77, "temperature"
     log.put(x)
     log.put(cached)
     await log.flush()
     async with database.engine.connect() as connection:
         row = (await connection.execute(select(decisions))).one()
     assert (row.request_id, row.made_at_us, row.team_id, decode(bytes(row.record))) == (x.id, NOW_US, 7, x.decision)
+    assert x.decision is not None and x.decision.asked == Asked((("temperature", 0.5),), ("logit_bias",), 77, "temperature")
     assert log.lost == 0
 
 

@@ -23,12 +23,25 @@ CONTENT = (TextDelta, ReasoningDelta, ToolCallDelta)
 CUT_REASONS = frozenset({"error"})  # vendors' words for an answer that did not come to its end
 
 
+# why a request was not answered by the cache, and what became of its own answer
+OFF, ROUTE, TEMPERATURE, NO_STORE, TOO_LARGE = "off", "route", "temperature", "no_store", "too_large"
+FRESH, ABSENT, PARTIAL = "fresh", "absent", "partial"
+STORED = {FRESH: "fresh_stored", ABSENT: "stored", PARTIAL: "partial_stored"}
+
+
 class Policy(Struct, frozen=True):
-    """read: a stored answer, or one in flight, may serve this request. write: its answer may be stored. max_age_s: of a stored answer."""
+    """read: a stored answer, or one in flight, may serve this request. write: its answer may be stored. max_age_s: of a stored answer.
+    why: of what may not be, OFF to NO_STORE, or FRESH where the client wants no stored one; else ABSENT, should none be found."""
 
     read: bool = False
     write: bool = False
     max_age_s: float | None = None
+    why: str = ABSENT
+
+
+DISABLED = Policy(why=OFF)
+BY_ROUTE, BY_TEMPERATURE, BY_CLIENT = Policy(why=ROUTE), Policy(why=TEMPERATURE), Policy(why=NO_STORE)
+OPEN = Policy(True, True)
 
 
 class StoredFrame(Struct, kw_only=True):
@@ -58,19 +71,22 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 def policy(request: Request, route: Route, cache_control: str | None) -> Policy:
     """What the cache may do for this request. cache_control: the request header. A temperature that is left out is not 0."""
-    if route.cache == "never" or (route.cache != "always" and request.temperature != 0):
-        return Policy()
+    if route.cache == "never":
+        return BY_ROUTE
+    if route.cache != "always" and request.temperature != 0:
+        return BY_TEMPERATURE
     if not cache_control:
-        return Policy(True, True)
+        return OPEN
     words = [word.strip().lower() for word in cache_control.split(",")]
     if "no-store" in words:
-        return Policy()
+        return BY_CLIENT
     max_age_s = None
     for word in words:
         name, _, value = word.partition("=")
         if name == "max-age" and value.strip('"').isdecimal():
             max_age_s = float(value.strip('"')[:12])
-    return Policy("no-cache" not in words and max_age_s != 0.0, True, max_age_s)
+    read = "no-cache" not in words and max_age_s != 0.0
+    return Policy(read, True, max_age_s, ABSENT if read else FRESH)
 
 
 def key(request: Request, tenant_id: int, route: str, allowed: frozenset[str] | None = None, labels: Labels = ()) -> bytes | None:

@@ -45,7 +45,10 @@ class Store(Protocol):
     async def start(self) -> None: ...
     async def get(self, key: bytes, max_age_s: float | None = None) -> Entry | None: ...
     async def get_many(self, keys: Sequence[bytes], max_age_s: float | None = None) -> list[Entry | None]: ...
-    def put(self, key: bytes, entry: Entry, ttl_s: float) -> None: ...
+    def put(self, key: bytes, entry: Entry, ttl_s: float) -> bool:
+        """Whether it was taken."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -97,11 +100,11 @@ class MemoryStore:
     async def get_many(self, keys: Sequence[bytes], max_age_s: float | None = None) -> list[Entry | None]:
         return [await self.get(key, max_age_s) for key in keys]
 
-    def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
+    def put(self, key: bytes, entry: Entry, ttl_s: float) -> bool:
         data = encode(entry)
         if ttl_s <= 0 or len(data) > min(self._settings.max_answer_bytes, self._settings.max_bytes):
             self.counters.dropped += 1
-            return
+            return False
         if key in self._entries:
             self._remove(key)
         self._entries[key] = (self._clock() + ttl_s, data)
@@ -109,6 +112,7 @@ class MemoryStore:
         self.counters.stored += 1
         while len(self._entries) > self._settings.max_entries or self._bytes > self._settings.max_bytes:
             self._remove(next(iter(self._entries)))
+        return True
 
     async def close(self) -> None:
         self._entries.clear()
@@ -174,16 +178,17 @@ class RedisStore:
         self.counters.misses += len(found) - hits
         return found
 
-    def put(self, key: bytes, entry: Entry, ttl_s: float) -> None:
+    def put(self, key: bytes, entry: Entry, ttl_s: float) -> bool:
         data = encode(entry)
         fits = len(data) <= self._settings.max_answer_bytes and self._pending_bytes + len(data) <= PENDING_BYTES
         if self.degraded or ttl_s < 1 or not fits:
             self.counters.dropped += 1
-            return
+            return False
         self._forget(key)
         self._pending[key] = (data, int(ttl_s))
         self._pending_bytes += len(data)
         self._work.set()
+        return True
 
     async def close(self) -> None:
         """Stop; what is not yet written is lost, which costs a miss."""

@@ -18,7 +18,7 @@ from gateway.money.bill import Line
 from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.money.windows import to_datetime, zone
 from gateway.routing.decision import Decision
-from gateway.views import figures, under_way
+from gateway.views import asked, figures, under_way
 from gateway.views import request as view
 from gateway.views.decided import Told, tell
 from gateway.views.request import Found, Tried
@@ -156,6 +156,9 @@ def values(found: Found, now_us: int) -> dict[str, Any]:
         "spent": row["cost"] or 0,
         "surface": SURFACES.get(row["surface"], row["surface"]),
         "objectives": objectives(made),
+        "asked": None if made is None else made.asked,
+        "parameters": [] if made is None or made.asked is None else asked.parameters(made.asked),
+        "cache": asked.cache_words(None if made is None else made.asked, row),
         "missed": bool(row["marks"] & MISSED),
         "hedged": bool(row["marks"] & HEDGED),
         "failed_over": bool(row["marks"] & FAILED_OVER),

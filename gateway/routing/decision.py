@@ -88,6 +88,17 @@ class Hedge(Struct, array_like=True, gc=False):
     won: int = 0  # 1 the first, 2 the second, 0 neither
 
 
+class Asked(Struct, array_like=True, frozen=True, gc=False):
+    """What the request asked for beside its prompt, and what was made of that. parameters: by name, numbers and known words alone.
+    dropped: fields that its backend was sent without. lowered: the max_tokens that was left it. cache: why the response cache did not
+    answer, a word of cache/response.py."""
+
+    parameters: tuple[tuple[str, bool | int | float | str], ...] = ()
+    dropped: tuple[str, ...] = ()
+    lowered: int | None = None
+    cache: str = ""
+
+
 def hedged(hedge: Hedge) -> str:
     """What came of it in a word: a name of HEDGE_RESULTS, or of one that was sent won | lost | unanswered."""
     return hedge.result if hedge.result != SENT else ("unanswered", "lost", "won")[hedge.won]
@@ -116,6 +127,7 @@ class Decision(Struct, array_like=True, gc=False):
     hedge: Hedge | None = None  # added while its attempts run
     labels: str = ""  # that a backend must carry, name=value,…; cut at LABELS_MOST
     quality: Quality | None = None  # None: the route does not ask
+    asked: Asked | None = None  # added when it is written; None in older records
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -142,7 +154,7 @@ def plain(decision: Decision) -> dict[str, Any]:
     """The record with the names of its fields, as values for JSON."""
     found: dict[str, Any] = msgspec.structs.asdict(decision)
     found["candidates"] = [msgspec.structs.asdict(candidate) for candidate in decision.candidates]
-    for name, part in (("quality", decision.quality), ("hedge", decision.hedge)):
+    for name, part in (("quality", decision.quality), ("hedge", decision.hedge), ("asked", decision.asked)):
         found[name] = None if part is None else msgspec.structs.asdict(part)
     return found
 
@@ -161,6 +173,10 @@ def explain(decision: Decision, differences: Sequence[str] = ()) -> str:
     ]
     if d.labels:
         lines.append(f"labels asked for: {d.labels}")
+    if d.asked is not None and d.asked.parameters:
+        lines.append(f"asked for: {', '.join([f'{name} {value}' for name, value in d.asked.parameters])}")
+    if d.asked is not None and d.asked.dropped:
+        lines.append(f"sent without: {', '.join(d.asked.dropped)}")
     if d.quality is not None:
         lines.append(_quality(d.quality))
     rank = {index: place for place, index in enumerate(d.order, 1)}

@@ -27,6 +27,7 @@ from gateway.money.pricing import usd
 from gateway.people.common import scope_name
 from gateway.routing import decision as records
 from gateway.routing.decision import Decision
+from gateway.views import asked
 from gateway.views.decided import tell
 from gateway.views.explorer_filter import sight
 from providers.types import Usage
@@ -182,6 +183,7 @@ def document(found: Found) -> dict[str, Any]:
         "attempts": [_attempt(one) for one in found.tried],
         "corrections": [{"reason": one.reason, "at_us": one.at_us, **_money("delta", one.delta)} for one in found.corrections],
         "charged": [msgspec.structs.asdict(one) for one in found.charged],
+        "asked": None if found.decision is None else asked.document(found.decision.asked),
         "decision": None if found.decision is None else f"/admin/decisions/{found.id}",
     }
 

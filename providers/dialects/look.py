@@ -30,15 +30,17 @@ _tools = msgspec.json.Decoder(list[ToolPeek]).decode
 
 
 class Look:
-    """What was found so far. unknown: names of what only the request's own language has. sealed: reasoning that another has sealed."""
+    """What was found so far. unknown: names of what only the request's own language has. sealed: reasoning that another has sealed.
+    offered: tools."""
 
-    __slots__ = ("media", "needs", "prompt_bytes", "sealed", "unknown")
+    __slots__ = ("media", "needs", "offered", "prompt_bytes", "sealed", "unknown")
 
     def __init__(self, needs: set[str], unknown: list[str]) -> None:
         self.needs = needs
         self.unknown = unknown
         self.prompt_bytes = 0
         self.media = 0
+        self.offered = 0
         self.sealed = False
 
     def text(self, fields: Mapping[str, Raw], *names: str) -> None:
@@ -62,6 +64,7 @@ class Look:
         self.prompt_bytes += len(memoryview(raw))
         if found:
             self.needs.add("tools")
+            self.offered = len(found)
         for position, tool in enumerate(found):
             if tool.type is not None and tool.type != own:
                 self.unknown.append(f"tools[{position}].type={tool.type[:40]}")
@@ -71,6 +74,7 @@ class Look:
         request.unknown = tuple(self.unknown)
         request.prompt_bytes = self.prompt_bytes
         request.media = self.media
+        request.tools = self.offered
         request.sealed = self.sealed
         return request
 

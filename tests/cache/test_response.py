@@ -19,7 +19,6 @@ MakeEntry = Callable[..., Entry]
 ROUTE = Route(name="assistant", backends=("a",))
 ALWAYS = Route(name="assistant", backends=("a",), cache="always")
 NEVER = Route(name="assistant", backends=("a",), cache="never")
-NO = Policy()
 YES = Policy(True, True)
 
 
@@ -28,17 +27,17 @@ YES = Policy(True, True)
     [
         (ROUTE, 0, None, YES),
         (ROUTE, 0.0, "", YES),
-        (ROUTE, None, None, NO),
-        (ROUTE, 0.1, None, NO),
+        (ROUTE, None, None, Policy(why="temperature")),
+        (ROUTE, 0.1, None, Policy(why="temperature")),
         (ALWAYS, None, None, YES),
         (ALWAYS, 1.0, None, YES),
-        (NEVER, 0, None, NO),
-        (ROUTE, 0, "no-store", NO),
-        (ROUTE, 0, "no-cache", Policy(False, True)),
-        (ROUTE, 0, "No-Cache, max-age=5", Policy(False, True, 5.0)),
+        (NEVER, 0, None, Policy(why="route")),
+        (ROUTE, 0, "no-store", Policy(why="no_store")),
+        (ROUTE, 0, "no-cache", Policy(False, True, None, "fresh")),
+        (ROUTE, 0, "No-Cache, max-age=5", Policy(False, True, 5.0, "fresh")),
         (ROUTE, 0, "max-age=60", Policy(True, True, 60.0)),
         (ROUTE, 0, 'max-age="60"', Policy(True, True, 60.0)),
-        (ROUTE, 0, "max-age=0", Policy(False, True, 0.0)),
+        (ROUTE, 0, "max-age=0", Policy(False, True, 0.0, "fresh")),
         (ROUTE, 0, "max-age=soon", YES),
         (ROUTE, 0, "max-age=-1", YES),
         (ROUTE, 0, "no-transform", YES),

@@ -92,8 +92,8 @@ async def test_memory_is_bounded_in_bytes(entry: MakeEntry) -> None:
 
 async def test_memory_refuses_what_is_too_large_or_already_over(entry: MakeEntry) -> None:
     store, _ = memory(max_answer_bytes=500)
-    store.put(KEY, entry("x" * 2000), 60)
-    store.put(KEY, entry(), 0)
+    assert not store.put(KEY, entry("x" * 2000), 60)
+    assert not store.put(KEY, entry(), 0)
     assert await store.get(KEY) is None
     assert store.counters.dropped == 2
 

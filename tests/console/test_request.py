@@ -124,6 +124,49 @@ async def test_a_request_that_runs_is_shown_and_asks_again_until_its_row_and_its
     assert gone.status_code == 200 and "It left no row" in gone.text and "hx-get" not in gone.text
 
 
+async def test_what_was_asked_for_and_what_the_cache_said_stand_there(site: Site) -> None:
+    client, key = site.browser(), await site.key("growth", "inference")
+    body = {"model": "assistant", "temperature": 0, "top_p": 0.5, "max_tokens": 9, "messages": [{"role": "user", "content": "my secret"}]}
+    ids, pages = [], []
+    asked: tuple[tuple[dict[str, Any], dict[str, str]], ...] = (
+        ({}, {}),
+        ({}, {}),
+        ({}, {"cache-control": "no-cache"}),
+        ({}, {"cache-control": "no-store"}),
+        ({"temperature": 0.7, "reasoning_effort": "my secret"}, {}),
+    )
+    for more, headers in asked:
+        answer = await client.post("/v1/chat/completions", json=body | more, headers={"authorization": f"Bearer {key}", **headers})
+        assert answer.status_code == 200, answer.text
+        ids.append(answer.headers["x-tollway-request-id"])
+    await until(lambda: not len(site.parts.accounts._syncer.queue), "the rows are written")
+    await site.application.decisions.flush()
+    browser, headers = await site.signed_in(), {"authorization": f"Bearer {await site.key('ops', 'admin')}"}
+    for request_id in ids:
+        pages.append((await browser.get(f"/console/requests/{request_id}")).text)
+        assert "my secret" not in pages[-1]
+    for page, words in zip(
+        pages,
+        (
+            "miss: no such answer was stored; this one is now",
+            "hit: a stored answer",
+            "miss: the client wanted no stored answer; this one is stored now",
+            "bypassed: the client sent no-store",
+            "bypassed: the temperature was not 0",
+        ),
+        strict=True,
+    ):
+        assert words in page, words
+    assert "temperature 0 · max_tokens 9 · top_p 0.5" in pages[0] and "temperature 0.7" in pages[4]
+    told = (await client.get(f"/admin/requests/{ids[4]}", headers=headers)).json()["asked"]
+    assert told == {
+        "parameters": {"temperature": 0.7, "max_tokens": 9, "top_p": 0.5, "reasoning_effort": "other"},
+        "dropped": [],
+        "max_tokens_lowered_to": None,
+        "cache": "temperature",
+    }
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

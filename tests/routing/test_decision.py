@@ -8,7 +8,7 @@ import pytest
 
 from gateway.catalog import Price
 from gateway.routing.choose import Knobs, choose, differences
-from gateway.routing.decision import Hedge, decode, encode, explain
+from gateway.routing.decision import Asked, Hedge, decode, encode, explain
 from gateway.routing.features import Features
 from gateway.routing.filters import STATIC
 from gateway.routing.state import BackendState
@@ -41,9 +41,20 @@ def test_eight_candidates_fit_in_a_kilobyte_and_a_half(state: Make, features: Ma
     )
     _, decision = choose(asked, states, 51.0, 0.123456789, Knobs("sha256:0123456789abcdef", 0.8, 0.03))
     decision.hedge = Hedge(900_000, 901_234, "sent", 7, 1_400_000, 2)
+    usual = (("temperature", 0.3), ("max_tokens", 1024), ("tools", 2), ("top_p", 0.95), ("tool_choice", "auto"), ("seed", 1234567890))
+    decision.asked = Asked(usual, ("logit_bias", "messages.cache_control"), 512, "temperature")
     assert len(decision.candidates) == 8 and not any(c.reason in STATIC for c in decision.candidates)
     stored = encode(decision)
     assert len(stored) <= 1536 and decode(stored) == decision
+
+
+def test_a_record_of_before_is_read(state: Make, features: MakeFeatures) -> None:
+    _, decision = choose(features(), [state()], 0.0, 0.5, Knobs())
+    decision.asked = Asked((("temperature", 0.3),), ("logit_bias",))
+    text = explain(decision)
+    assert "asked for: temperature 0.3" in text and "sent without: logit_bias" in text and differences(decision) == []
+    before = msgspec.msgpack.encode(msgspec.to_builtins(decision)[:-1])
+    assert decode(before).asked is None and decode(before).candidates == decision.candidates
 
 
 def test_text_for_people(state: Make, features: MakeFeatures) -> None:
