@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from litestar import Response, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
+from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access, people
@@ -22,6 +24,7 @@ from gateway.views import budgets as views
 from gateway.views import figures
 
 OPEN_TO = access.MONEY | access.TEAM_EDIT
+SPARK = (100, 26)
 KINDS = ("team", "organisation", "key")
 FIELDS = {"limit": "usd", "period": "per", "team": "scope", "organisation": "scope", "key": "scope"}  # as the forms call them
 
@@ -115,6 +118,7 @@ async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = N
         title="Budgets",
         status=200 if error is None else error.status,
         budgets=found,
+        sparks={one.budget.id: spark(one, now_us) for one in found},
         gone_of={one.budget.id: gone(one.since_us, one.until_us, now_us) for one in found},
         kinds=KINDS if who.role == access.ADMIN else ("key",),
         routes=list(parts.catalog.routes),
@@ -145,6 +149,31 @@ async def _one(
         sent=sent or {},
         errors=forms.wrong(error, FIELDS),
     )
+
+
+class Spark(Struct, frozen=True):
+    """Points of two lines in a box of SPARK: what was left, and from now on what is expected to be; "" = there is none."""
+
+    left: str
+    ahead: str
+
+
+def spark(one: OfBudget, now_us: int) -> Spark:
+    """The period from left to right, nothing left at the bottom, the limit near the top; what is beyond either is drawn at its edge."""
+    width, height = SPARK
+    points, until_us = views.left(one, now_us), one.until_us or now_us
+
+    def lines(points: Sequence[tuple[int, int]]) -> str:
+        return " ".join(f"{across(at_us):.1f},{down(left):.1f}" for at_us, left in points)
+
+    def across(at_us: int) -> float:
+        return width * min(1.0, max(0.0, (at_us - one.since_us) / max(1, until_us - one.since_us)))
+
+    def down(left: int) -> float:
+        return 2 + (height - 4) * (1 - min(1.0, max(0.0, left / max(one.limit, 1))))
+
+    ahead = [] if one.line.expected is None or not points else [points[-1], (until_us, one.limit - one.line.expected)]
+    return Spark(lines(points), lines(ahead))
 
 
 def chart(found: OfBudget, burn: views.Burn) -> charts.Chart:

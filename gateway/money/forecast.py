@@ -72,7 +72,8 @@ class OfBudget(Struct, frozen=True, kw_only=True):
     """limit: with what overrides it now. passes: whether the limit is likely to be reached: no | perhaps | yes; empty = not to be told.
 
     since_us, until_us: its present window, None = it has no end. gone_us: when the limit is expected to be reached, None = not in this
-    window; an instant that is past: it is reached.
+    window; an instant that is past: it is reached. history: nano-USD spent by day of UTC (its number since 1970), of DAYS before today and
+    today, as far as the forecast has read it.
     """
 
     budget: people.Budget
@@ -82,6 +83,7 @@ class OfBudget(Struct, frozen=True, kw_only=True):
     since_us: int = 0
     until_us: int | None = None
     gone_us: int | None = None
+    history: Mapping[int, int] = {}
 
 
 async def forecast(engine: AsyncEngine, asked: Asked, scope: frozenset[int] | None = None) -> Forecast:
@@ -131,7 +133,7 @@ async def of_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None) -
             since_us, until_us = bounds(budget.period, budget.timezone, now_us)
             if until_us is not None and budget.id in ids:
                 alike.setdefault((budget.scope_kind, budget.model is None, since_us, until_us), []).append(budget)
-        lines: dict[int, Line] = {}
+        lines: dict[int, tuple[Line, Mapping[int, int]]] = {}
         for (kind, every, since_us, until_us), some in alike.items():
             column = _COLUMNS[kind]
             where = {column: frozenset(ids[budget.id] for budget in some)}
@@ -140,16 +142,17 @@ async def of_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None) -
                 group = (ids[budget.id],) if every else (ids[budget.id], budget.model)
                 days = past.days.get(group, _Days())
                 days.spent = budget.spent_nanousd
-                lines[budget.id] = past.line((), days)
+                lines[budget.id] = past.line((), days), days.by_day | {past.today: days.today}
     return [_of_budget(budget, lines.get(budget.id), now_us) for budget in listed]
 
 
-def _of_budget(budget: people.Budget, line: Line | None, now_us: int) -> OfBudget:
+def _of_budget(budget: people.Budget, past: tuple[Line, Mapping[int, int]] | None, now_us: int) -> OfBudget:
     since_us, until_us = bounds(budget.period, budget.timezone, now_us)
     limit = budget.limit_nanousd
     if budget.override_nanousd is not None and (budget.override_until_us or 0) > now_us:
         limit = budget.override_nanousd
-    told = line or Line(group=(), spent=budget.spent_nanousd, expected=None, low=None, high=None, method="none", days=0)
+    nothing = Line(group=(), spent=budget.spent_nanousd, expected=None, low=None, high=None, method="none", days=0)
+    told, history = past or (nothing, {})
     return OfBudget(
         budget=budget,
         limit=limit,
@@ -158,6 +161,7 @@ def _of_budget(budget: people.Budget, line: Line | None, now_us: int) -> OfBudge
         since_us=since_us,
         until_us=until_us,
         gone_us=_gone_us(told, limit, now_us, until_us),
+        history=history,
     )
 
 

@@ -60,6 +60,22 @@ async def one(engine: AsyncEngine, budget_id: int, scope: frozenset[int] | None,
     return found, await _burn(engine, found, now_us)
 
 
+def left(one: OfBudget, now_us: int) -> tuple[tuple[int, int], ...]:
+    """A burn-down in small, of what the forecast has read: (instant in µs, nano-USD that were left), from the beginning of the period until
+    now, at each day of UTC that is known. Nothing of a budget without an end.
+    """
+    if one.until_us is None:
+        return ()
+    still = one.limit - one.line.spent
+    points = [(now_us, still)]
+    for day in sorted(one.history, reverse=True):
+        if day * DAY_US <= one.since_us:
+            break
+        still += one.history[day]
+        points.append((day * DAY_US, min(one.limit, still)))
+    return ((one.since_us, one.limit), *reversed(points))
+
+
 async def _burn(engine: AsyncEngine, found: OfBudget, now_us: int) -> Burn:
     budget = found.budget
     column = {"organisation": "org_id", "team": "team_id", "key": "key_id"}[budget.scope_kind]

@@ -7,8 +7,11 @@ import re
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
 
 from gateway import people
+from gateway.console import budgets
+from gateway.money.forecast import Line, OfBudget
 from tests.console.checks import sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths
@@ -56,8 +59,22 @@ async def test_each_role_reads_and_no_name_runs(site: Site) -> None:
             sound(one, paths(site))
             assert "<img" not in one.text and "<script>alert" not in one.text
             assert any(name[:4] in one.text for name in ("Lift", *HOSTILE)) or role != "admin"
+    listed = (await (await site.signed_in()).get("/console/budgets")).text
+    assert listed.count('<polyline class="l" ') == 3 and listed.count("no end") == 1 and listed.count("rowlink") == 4
     spec = json.loads(re.search(r'id="c-burn">(.*?)</script>', (await (await site.signed_in()).get("/console/budgets/2")).text)[1])  # type: ignore[index]
     assert spec["shade"]["x"] and len(spec["series"]) == 3 and len(spec["x"]) == len(spec["series"][0]["data"])
+
+
+def test_a_spark_runs_from_the_limit_to_what_is_left_and_on_to_the_forecast() -> None:
+    day_us = 86_400_000_000
+    line = Line(group=(), spent=100, expected=150, low=None, high=None, method="mean", days=9)
+    of = OfBudget(budget=None, limit=100, line=line, passes="", since_us=0, until_us=4 * day_us, history={0: 25, 1: 75})  # type: ignore[arg-type]
+    assert budgets.spark(of, 2 * day_us) == budgets.Spark("0.0,2.0 25.0,7.5 50.0,24.0", "50.0,24.0 100.0,24.0")
+    half = replace(of, line=replace(line, spent=50, expected=75), history={0: 50})
+    assert budgets.spark(half, 2 * day_us) == budgets.Spark("0.0,2.0 50.0,13.0", "50.0,13.0 100.0,18.5")
+    assert budgets.spark(replace(of, line=replace(line, expected=None)), 2 * day_us).ahead == ""
+    assert budgets.spark(replace(of, until_us=None), 2 * day_us) == budgets.Spark("", "")
+    assert budgets.spark(replace(of, limit=0), 2 * day_us).left == "0.0,24.0 25.0,24.0 50.0,24.0"
 
 
 async def test_a_budget_is_set_overridden_and_lifted(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -71,3 +72,28 @@ async def test_another_team_s_budget_is_a_missing_one(database: Database) -> Non
         with pytest.raises(NotFound):
             await views.one(database.engine, number, scope, time.time_ns() // 1000)
     assert len(await views.of_scope(database.engine, frozenset((1,)))) == 1
+
+
+async def test_what_was_left_at_each_day_comes_with_the_forecast(database: Database) -> None:
+    """Twenty days of 100 each, and once 700 on another route."""
+    await made(database, limit=9_000)
+    now_us = time.time_ns() // 1000
+    await write(database.engine, [record(now_us, [("a", "completed", 700)], route="code")])
+    for kind, scope, route, period in (
+        ("key", "AAAAAAAAAAAA", None, "week"),
+        ("team", "one", "code", "month"),
+        ("team", "two", None, "week"),
+        ("team", "one", None, "total"),
+    ):
+        new = people.NewBudget(scope_kind=kind, scope=scope, model=route, limit_nanousd=9_000, period=period)
+        await people.set_budget(database.engine, new)
+    month, week, code, idle, total = sorted(await views.of_scope(database.engine, None), key=lambda one: one.budget.id)
+    for one, each in ((month, 100), (week, 100), (code, 0), (idle, 0)):
+        points = views.left(one, now_us)
+        assert points[0] == (one.since_us, 9_000) and points[-1] == (now_us, 9_000 - one.line.spent)
+        assert list(points) == sorted(points, key=lambda point: (point[0], -point[1])) and len(points) == len({at for at, _ in points})
+        assert all(at % DAY_US == 0 for at, _ in points[1:-1])
+        days = [(a[1] - b[1], b[0] - a[0]) for a, b in itertools.pairwise(points[1:-1])]
+        assert all(spent == each for spent, long in days[-5:] if long == DAY_US), one.budget
+    assert code.line.spent == 700 and idle.line.spent == 0
+    assert views.left(total, now_us) == ()
