@@ -49,6 +49,8 @@ from gateway.takeover import Takeover
 from gateway.telemetry import Telemetry
 from gateway.ticker import TICK_S, Ticker
 from gateway.traces import open_traces
+from gateway.views.attention import EVERY_S as LOOK_S
+from gateway.views.attention import Attention
 from gateway.views.backends import told
 from gateway.webhook import Webhook
 from providers import tokens
@@ -102,6 +104,7 @@ class Application:
         self.ticker.every("budget alerts", self.parts.settings.alerts.every_s, self.alerting.look)
         self.ticker.every("budget shares", EVERY_S, self.parts.budget_shares.look)
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)
+        self.ticker.every("what needs a hand", LOOK_S, self.parts.attention.look)
         self.ticker.every("engine figures", min(TICK_S, self.parts.settings.figures.every_s), self.parts.figures.look)
         self.ticker.every("live workers", SHARE_S, self._share)
         self.ticker.every("word to other workers", 1.0, self._leave_word)
@@ -175,11 +178,10 @@ async def build(settings: Settings, worker_id: str) -> Application:
         max_age_s=settings.server.stale_keys_s,
         on_load=lambda prices, made: takeover.loaded(prices, made),  # noqa: PLW0108 - it is made below
     )
-    telemetry, watch = Telemetry(state_dir / "metrics", worker_id), BackendWatch()
+    telemetry, watch, board = Telemetry(state_dir / "metrics", worker_id), BackendWatch(), Board(state_dir / "board", worker_id)
     store = open_store(settings.cache, settings.storage.redis_url)
-    flights = Flights(settings.cache.max_answer_bytes)
     decisions = DecisionLog(engine, settings.routing.decisions_queue, settings.routing.decisions_keep_days, telemetry.numbers.add)
-    owned = Owned()
+    owned, flights = Owned(), Flights(settings.cache.max_answer_bytes)
     attempts = Attempts(accounts, router, providers, settings.server.over_budget_status, owned)
     attempts.traces = traces = open_traces(settings.traces)
     parts = Parts(
@@ -212,7 +214,8 @@ async def build(settings: Settings, worker_id: str) -> Application:
         figures=EngineFigures(settings.figures, router, lambda: parts.catalog, lambda: parts.providers),
         budget_shares=BudgetShares(engine),
         watch=watch,
-        board=Board(state_dir / "board", worker_id),
+        board=board,
+        attention=Attention(engine, board),
         standing=Standing(settings.hash),
     )
     takeover = Takeover(parts, upstream, lambda one, settings: make_provider(one, settings, upstream))

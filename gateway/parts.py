@@ -26,6 +26,7 @@ from gateway.routing.router import Router
 from gateway.settings import Settings
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Telemetry
+from gateway.views.attention import Attention
 from providers.types import Provider
 
 
@@ -62,6 +63,7 @@ class Parts:
     budget_shares: BudgetShares
     watch: BackendWatch
     board: Board
+    attention: Attention
     standing: Standing
 
     async def readiness(self) -> dict[str, Any]:

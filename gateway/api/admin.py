@@ -24,6 +24,7 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.money import break_even
 from gateway.money.accounts import Accounts
 from gateway.money.pricing import usd
+from gateway.views.attention import Attention
 from providers.dialects import DIALECTS
 
 
@@ -32,6 +33,7 @@ class Admins(operations.Operated, requests.Explored, Protocol):
 
     keyring: Keyring
     accounts: Accounts
+    attention: Attention
 
 
 class PriceList(Struct, frozen=True):

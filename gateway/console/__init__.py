@@ -6,7 +6,7 @@ session.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import quote
 
 from litestar import Request, Response, Router, get
@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import access
 from gateway.auth import Keyring
+from gateway.catalog import Catalog
 from gateway.console import (
     account,
     assets,
@@ -41,9 +42,11 @@ from gateway.console import (
     teams,
 )
 from gateway.errors import Forbidden, GatewayError, Internal, NotFound, NotReady
+from gateway.routing.router import Router as RoutingRouter
 from gateway.sessions import Sessions
 from gateway.settings import ConsoleSettings, Settings
 from gateway.telemetry import Telemetry
+from gateway.views.attention import Attention
 
 BODY_MAX_BYTES = 256 * 1024  # of one form
 FOREVER = "public, max-age=31536000, immutable"
@@ -56,6 +59,9 @@ class Watched(Protocol):
     engine: AsyncEngine
     keyring: Keyring
     telemetry: Telemetry
+    attention: Attention
+    catalog: Catalog
+    router: RoutingRouter
 
 
 def handlers(parts: Any) -> list[ControllerRouterHandler]:
@@ -80,11 +86,14 @@ def routers(parts: Watched, doorman: login.Doorman, pages: list[BaseRouteHandler
         if isinstance(connection, Request):
             await cookies.check(connection)
 
+    async def with_counts(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        cast(dict[str, Any], connection.scope)[shell.COUNTS] = lambda who: parts.attention.counts(parts, who)
+
     teller = _teller(parts)
     told = {GatewayError: teller, HTTPException: teller, SQLAlchemyError: teller, Exception: teller}
     guarded = Router(
         path="/console",
-        guards=[access.guard(doorman.find), from_a_form],
+        guards=[access.guard(doorman.find), from_a_form, with_counts],
         route_handlers=[*pages, _missing()],
         exception_handlers=told,  # type: ignore[arg-type]
         request_max_body_size=BODY_MAX_BYTES,

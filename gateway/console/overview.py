@@ -13,7 +13,8 @@ from gateway import access
 from gateway.catalog import Catalog
 from gateway.console import charts, shell
 from gateway.console.shell import Asked
-from gateway.views import figures, savings
+from gateway.money.ledger import HOUR_US
+from gateway.views import burn, figures, savings
 from gateway.views import overview as views
 from gateway.views.overview import Notice, Overview
 from gateway.views.query import Query
@@ -77,7 +78,6 @@ def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> 
         "rest": told.places[PLACES_SHOWN:],
         "place_slots": figures.slots([one.backend for one in told.places if one.backend], places_of(catalog.backends)),
         "notices": [notice(one, query) for one in told.attention],
-        "attention": counts(told.attention),
     }
 
 
@@ -152,16 +152,6 @@ def trouble_chart(told: Overview) -> charts.Chart:
     return charts.stacked(named, {"Failed": 3, "Refused": 4}, told.steps, "n", f"Requests failed and refused {word(told.steps.step_us)}")
 
 
-def counts(attention: tuple[Notice, ...]) -> dict[str, int]:
-    """For the side bar."""
-    kinds = {"ejected": "backends", "budget": "budgets"}
-    found: dict[str, int] = {}
-    for one in attention:
-        if one.kind in kinds:
-            found[kinds[one.kind]] = found.get(kinds[one.kind], 0) + 1
-    return found
-
-
 def notice(one: Notice, query: Query) -> dict[str, Any]:
     """A notice as a sentence: what, why and the way on."""
     if one.kind == "ejected":
@@ -185,6 +175,8 @@ def notice(one: Notice, query: Query) -> dict[str, Any]:
             "why": "They count as unpriced, not as $0.",
             "link": ("Show them", query.url("/console/requests", split=None, only="unpriced")),
         }
+    if one.kind == "burn":
+        return {"bad": one.bad, **_burn_notice(one, query)}
     return {**_budget_notice(one, query), "bad": one.bad, "link": ("Open budget", f"/console/budgets/{one.number}")}
 
 
@@ -199,3 +191,16 @@ def _budget_notice(one: Notice, query: Query) -> dict[str, str]:
         return {"what": f"{one.subject} has spent its budget{period}.", "why": f"{spent}; its requests are refused."}
     at = f"{figures.day(one.at_us, query.zone)} {figures.clock(one.at_us, query.zone)}"
     return {"what": f"{one.subject} will spend its budget{period} on {at}.", "why": f"{spent}; after that its requests are refused."}
+
+
+def _burn_notice(one: Notice, query: Query) -> dict[str, Any]:
+    found = one.burn
+    if found is None:
+        raise ValueError("a notice of failed requests carries how many")
+    hours = found.pace.long_us // HOUR_US
+    used_up = f"{max(1, round(found.hours))} h" if found.hours < 48 else f"{round(found.hours / 24)} days"
+    return {
+        "what": f"{figures.share(found.share)} of the requests of the last {'hour' if hours == 1 else f'{hours} hours'} failed.",
+        "why": f"At this pace the {figures.share(burn.ALLOWED)} that may fail in a month are used up in {used_up}.",
+        "link": ("Show them", query.url("/console/requests", split=None, range="1h" if hours == 1 else "24h", outcome="failed")),
+    }

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, cast
 
 from litestar import Request, Response
 from litestar.params import FromPath
@@ -32,6 +32,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
+COUNTS = "tollway.counts"  # of a scope: actor -> path of a page -> how many things there need a hand, for the side bar
 ROLE_WORDS = {"admin": "Admin", "finance": "Finance", "team_admin": "Team admin", "member": "Member"}
 Asked = Request[Any, Any, Any]
 PathPart = FromPath[str]
@@ -44,8 +45,7 @@ def now_us() -> int:
 async def page(request: Asked, actor: Actor | None, template: str, *, title: str, **values: Any) -> Response[str]:
     """A whole page. values: what the template needs; `query` (a Query or None) sets the zone and the range control, `status` the status.
 
-    attention: path of a page -> how many things there need a hand, for the side bar. tick: milliseconds between looks of live parts, when
-    the usual ten seconds are too long.
+    tick: milliseconds between looks of live parts, when the usual ten seconds are too long.
     """
     return await asyncio.to_thread(page_at_once, request, actor, template, title=title, **values)
 
@@ -114,7 +114,7 @@ def _shared(request: Asked, actor: Actor | None, asked: Query | None) -> dict[st
         "nav": [] if actor is None else _nav(actor),
         "pages": frozenset() if actor is None else frozenset(entry.path for entry in nav.ENTRIES if actor.role in entry.open_to),
         "phone": [] if actor is None else [entry for entry in nav.ENTRIES if entry.path in nav.PHONE and actor.role in entry.open_to],
-        "attention": {},
+        "attention": {} if actor is None else _counts(request, actor),
         "tick": 0,
         "theme": cookies.theme_of(request),
         "csrf": cookies.csrf_of(request),
@@ -124,6 +124,11 @@ def _shared(request: Asked, actor: Actor | None, asked: Query | None) -> dict[st
         "range_words": queries.RANGE_WORDS,
         "now_us": now_us(),
     }
+
+
+def _counts(request: Asked, actor: Actor) -> dict[str, int]:
+    count: Callable[[Actor], dict[str, int]] | None = cast(dict[str, Any], request.scope).get(COUNTS)
+    return {} if count is None else count(actor)
 
 
 def _nav(actor: Actor) -> list[tuple[str, list[nav.Entry]]]:

@@ -23,6 +23,8 @@ from gateway.money.ledger import BOOKED, DAY_US, ROLLUP_SUMS
 from gateway.money.marks import MISSED
 from gateway.money.pricing import usd
 from gateway.routing.router import Router
+from gateway.views.attention import STATES, Attention
+from gateway.views.burn import Burn
 from gateway.views.savings import saved_by_routing
 from gateway.views.series import Part, Series, Steps, joined, series, steps, tail
 
@@ -30,7 +32,6 @@ SPLITS = {"team": "team_id", "route": "route", "backend": "backend"}
 ATTENTION_MAX = 5
 LAG_S = 60.0  # of the journal, from which on it is told
 MISSED_US = 7 * DAY_US  # longer stretches are not searched for missed objectives
-STATES = {"ejected": "ejected", "rate_limited": "rate limited", "stalled": "stalled"}
 
 
 class Watched(Protocol):
@@ -40,6 +41,7 @@ class Watched(Protocol):
     catalog: Catalog
     router: Router
     accounts: Accounts
+    attention: Attention
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -62,8 +64,8 @@ class Place(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """Something that needs a hand, worst first. kind: ejected | budget | journal | unpriced. bad: not only a warning. subject: a backend's
-    or scope's name. number: seconds, rows or a budget's id. at_us: when."""
+    """Something that needs a hand, worst first. kind: ejected | budget | burn | journal | unpriced. bad: not only a warning. subject: a
+    backend's or scope's name. number: seconds (of a burn until a month's errors are used up), rows or a budget's id. at_us: when."""
 
     kind: str
     bad: bool
@@ -71,6 +73,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     number: int = 0
     at_us: int | None = None
     budget: OfBudget | None = None
+    burn: Burn | None = None
     detail: str = ""
 
 
@@ -141,7 +144,7 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
         budgets=tuple(sorted(budgets, key=_worst)),
         missed=missed,
         objective_ms=_objective(parts.catalog),
-        attention=_attention(parts, budgets, by_team.total, month.now_us),
+        attention=_attention(parts, budgets, by_team.total, month.now_us, parts.attention.burn(asked.scope)),
         now_us=month.now_us,
     )
 
@@ -208,7 +211,7 @@ def _objective(catalog: Catalog) -> float | None:
     return next(iter(told)) if len(told) == 1 else None
 
 
-def _attention(parts: Watched, budgets: list[OfBudget], total: Part, now_us: int) -> tuple[Notice, ...]:
+def _attention(parts: Watched, budgets: list[OfBudget], total: Part, now_us: int, burn: Burn | None) -> tuple[Notice, ...]:
     found = [
         Notice(kind="ejected", bad=view.state == "ejected", subject=view.backend, number=round(view.ready_in_s), detail=STATES[view.state])
         for view in parts.router.snapshot(time.monotonic())
@@ -218,6 +221,8 @@ def _attention(parts: Watched, budgets: list[OfBudget], total: Part, now_us: int
         if one.gone_us is not None:
             gone = one.gone_us <= now_us
             found.append(Notice(kind="budget", bad=gone, subject=one.budget.scope, number=one.budget.id, at_us=one.gone_us, budget=one))
+    if burn is not None:
+        found.append(Notice(kind="burn", bad=burn.pace.bad, number=round(burn.hours * 3600), burn=burn))
     lag_s = parts.accounts.stats().lag_s
     if lag_s > LAG_S:
         found.append(Notice(kind="journal", bad=True, number=round(lag_s)))

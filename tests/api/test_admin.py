@@ -34,6 +34,7 @@ from gateway.parts import Standing
 from gateway.routing.router import Router
 from gateway.settings import Settings
 from gateway.snapshot import Snapshot
+from gateway.views.attention import Attention
 from providers.errors import ServerFailed
 from providers.types import Provider
 from tests.conftest import Database
@@ -79,6 +80,7 @@ class Needed(Struct):
     snapshot: Snapshot
     board: Board
     accounts: Untold
+    attention: Attention
     pipeline: Idle = Idle()
     standing: Standing = Standing("h")
     watch: BackendWatch = BackendWatch()
@@ -113,7 +115,7 @@ async def ops(database: Database, tmp_path: Path) -> AsyncIterator[Admin]:
     ring = Keyring(accepted, database.engine)
     untold = Untold()
     snapshot, board = Snapshot(database.engine, ring, untold), Board(tmp_path / "board", "0")
-    parts = Needed(settings, settings, database.engine, ring, Router(), CATALOG, snapshot, board, untold)
+    parts = Needed(settings, settings, database.engine, ring, Router(), CATALOG, snapshot, board, untold, Attention(database.engine, board))
     app = Litestar(
         route_handlers=admin.handlers(parts),
         exception_handlers={errors.GatewayError: tell, HTTPException: tell_http},

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import migrations  # noqa: E402
+from gateway.board import Board  # noqa: E402
 from gateway.catalog import Catalog  # noqa: E402
 from gateway.db.engine import make_engine  # noqa: E402
 from gateway.errors import InvalidRequest  # noqa: E402
@@ -43,6 +44,7 @@ from gateway.settings import Storage  # noqa: E402
 from gateway.views import budgets as budget_views  # noqa: E402
 from gateway.views import overview  # noqa: E402
 from gateway.views import spend as spend_views  # noqa: E402
+from gateway.views.attention import Attention  # noqa: E402
 
 START_US = 20758 * DAY_US  # 2026-11-01
 MONTH_US = 30 * DAY_US
@@ -83,6 +85,7 @@ class Worker:
         self.catalog = Catalog(version="bench", backends={}, routes={})
         self.router = Router()
         self.accounts = self
+        self.attention = Attention(engine, Board(Path(tempfile.mkdtemp()), "0"))
 
     def stats(self) -> Worker:
         return self

@@ -114,6 +114,44 @@ async def test_what_needs_a_hand_is_said_with_a_way_on(site: Site) -> None:
     assert "requests have no price." in text
 
 
+async def test_every_page_counts_what_needs_a_hand_in_its_side_bar(site: Site) -> None:
+    """And the overview says how fast a month's errors are used up, of those teams alone that are seen."""
+    await teams(site)
+    now_us = time.time_ns() // 1000
+    failed = [record(now_us - 90_000_000, [("near", "failed", 3)], outcome="failed", team_id=1) for _ in range(60)]
+    await write(site.parts.engine, failed)
+    for team in ("ops", "other"):
+        await site.key(team, "inference")
+        spent = people.NewBudget(scope_kind="team", scope=team, limit_nanousd=0, period="month")
+        await people.set_budget(site.parts.engine, spent)
+    site.parts.router.states(site.parts.catalog)["near"].health.wait_until = time.monotonic() + 600.0
+    await site.parts.attention.look()
+    admin, team_admin, finance = [await site.signed_in(role) for role in ("admin", "team_admin", "finance")]
+    for page in ("overview", "teams", "reports", "budgets", "nothing-here"):
+        assert counted((await admin.get(f"/console/{page}")).text) == {"backends": 1, "budgets": 2}, page
+        assert counted((await team_admin.get(f"/console/{page}")).text) == {"backends": 1, "budgets": 1}, page
+        assert counted((await finance.get(f"/console/{page}")).text) == {"budgets": 2}, page
+    said = re.search(
+        r"<b><bdi>(.*? of the requests of the last hour failed.)</bdi></b>.*?used up in (.*?)</span>.*?href=\"(.*?)\"",
+        (await admin.get("/console/overview")).text,
+    )
+    assert said is not None and said[3] == "/console/requests?range=1h&amp;outcome=failed", said
+    assert "of the requests" not in (await team_admin.get("/console/overview")).text
+    key = await site.key("ops", "admin")
+    told = (await site.browser().get("/admin/overview", headers={"authorization": f"Bearer {key}"})).json()
+    assert [one["bad"] for one in told["attention"] if one["kind"] == "burn"] == [True]
+
+
+def counted(text: str) -> dict[str, int]:
+    """Entry of the side bar -> its count."""
+    return {
+        path: int(number)
+        for path, number in re.findall(
+            r'<a href="/console/(\w+)"[^>]*>(?:(?!</a>).)*?<span class="cnt bad">(\d+)<span class="vh"> needs attention</span>', text
+        )
+    }
+
+
 async def test_what_is_asked_wrongly_is_said(site: Site) -> None:
     browser = await site.signed_in()
     for query in ("range=2d", "split=key", "team=ops", "x=1"):
