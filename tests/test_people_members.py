@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from gateway import people
+from gateway import audit, people
 from gateway.access import Actor
 from gateway.db import tables
 from gateway.errors import Forbidden, InvalidRequest, NotFound
@@ -112,6 +112,24 @@ async def test_every_change_is_written_down(base: Database) -> None:
     assert not any(link in str(row) for row in rows)
     role = next(row for row in rows if row.action == "member.role")
     assert (json.loads(role.before), json.loads(role.after)) == ({"role": ""}, {"role": "finance"})
+
+
+async def test_each_team_is_told_of_a_new_member_and_of_no_other_team(base: Database) -> None:
+    teams = {"search": "member", "ads": "team_admin"}
+    await members.add_member(base.engine, NewMember(email="anna@x.org", name="Anna", teams=teams))
+    await members.add_member(base.engine, NewMember(email="ben@x.org", role="finance", teams={"ads": "member"}))
+    numbers = {one.name: one.id for one in await people.list_teams(base.engine)}
+    for team, told in (
+        ("search", [("anna@x.org", {"name": "Anna", "teams": {"search": "member"}})]),
+        (
+            "ads",
+            [("ben@x.org", {"name": "", "teams": {"ads": "member"}}), ("anna@x.org", {"name": "Anna", "teams": {"ads": "team_admin"}})],
+        ),
+    ):
+        seen, _ = await audit.read(base.engine, audit.Asked(action="member.add"), frozenset({numbers[team]}))
+        assert [(one.ident, one.after) for one in seen] == told
+    all_of, _ = await audit.read(base.engine, audit.Asked(action="member.add"))
+    assert [(one.team, one.after) for one in all_of if one.team is None] == [(None, {"name": "", "role": "finance"})] and len(all_of) == 4
 
 
 async def test_one_who_cannot_be_meant_is_refused(base: Database) -> None:

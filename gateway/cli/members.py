@@ -47,6 +47,8 @@ def add(
     password_stdin
         Read a password from standard input instead of printing a link.
     """
+    if admin and role:
+        fail("say --admin or --role, not both: --admin is the same as --role admin")
     password = _read_password() if password_stdin else None
     new = members.NewMember(email=email, name=name, role="admin" if admin else role, teams=_teams(teams))
 

@@ -68,7 +68,7 @@ async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND
     if not new.role and not new.teams:
         raise InvalidRequest("teams: name at least one team, or give the role admin or finance.", param="teams")
     async with alone(engine) as (connection, now_us):
-        places = {await managed_team(connection, name, actor): role for name, role in sorted(new.teams.items())}
+        places = {name: (await managed_team(connection, name, actor), role) for name, role in sorted(new.teams.items())}
         row = (await connection.execute(select(members).where(members.c.email == email))).one_or_none()
         known = row is not None and row.deleted_at_us is None
         if known and (new.role or new.name) and actor.role == ADMIN:
@@ -82,18 +82,10 @@ async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND
             values = {"name": new.name, "role": new.role, "password": None, "created_at_us": now_us, "deleted_at_us": None}
             await _put(connection, row, values | {"email": email} | _link_values(link, now_us))
         found = (await connection.execute(select(members.c.id).where(members.c.email == email))).scalar_one()
-        for team_id, role in places.items():
+        for team_id, role in places.values():
             await _join(connection, found, team_id, role)
         member = (await _members(connection, members.c.id == found, actor.scope))[0]
-        await audit.write(
-            connection,
-            actor,
-            action="member.add",
-            kind="member",
-            ident=email,
-            team_id=next(iter(places), None),
-            after={"name": member.name, "role": member.role, "teams": member.teams},
-        )
+        await _tell_added(connection, actor, member, new.role, places)
     return link, member
 
 
@@ -204,6 +196,17 @@ def link_path(link: str) -> str:
 def link_digest(link: str) -> bytes:
     """What the table holds of a link's token."""
     return hashlib.sha256(b"link\0" + link.encode()).digest()
+
+
+async def _tell_added(connection: AsyncConnection, actor: Actor, member: Member, wide: str, places: Mapping[str, tuple[int, str]]) -> None:
+    """One row for each team, which its admins see and which names no other; and one for a role of everything, which admins alone see.
+    places: team -> (its id, the role in it).
+    """
+    rows: list[tuple[int | None, dict[str, Any]]] = [(None, {"role": member.role})] if wide else []
+    rows += [(team_id, {"teams": {team: role}}) for team, (team_id, role) in places.items()]
+    for team_id, told in rows:
+        after = {"name": member.name, **told}
+        await audit.write(connection, actor, action="member.add", kind="member", ident=member.email, team_id=team_id, after=after)
 
 
 # ---- inside ------------------------------------------------------------------------------------------------------------------------

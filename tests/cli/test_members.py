@@ -37,4 +37,9 @@ def test_a_password_that_is_too_short_makes_nobody(tollway: Tollway, monkeypatch
     monkeypatch.setattr(sys, "stdin", io.StringIO("short\n"))
     refused = tollway("members", "add", "anna@x.org", "--admin", "--password-stdin")
     assert (refused.status, refused.out) == (1, "") and "12 to 256 characters" in refused.err
+    both = tollway("members", "add", "anna@x.org", "--admin", "--role", "finance")
+    assert (both.status, both.out) == (
+        1,
+        "",
+    ) and both.err == "tollway: say --admin or --role, not both: --admin is the same as --role admin\n"
     assert len(tollway("members", "list").lines) == 1
