@@ -39,9 +39,10 @@ def chromium() -> Iterator[Browser]:
 class Browsing:
     """One signed-in window. `said` is what the browser complained of: scripts that threw, policy reports, files that are missing."""
 
-    def __init__(self, browser: Browser, url: str) -> None:
+    def __init__(self, browser: Browser, url: str, *, scripts: bool = True) -> None:
         self.url = url
-        self.context = browser.new_context(base_url=url, viewport={"width": DESKTOP[0], "height": DESKTOP[1]}, timezone_id="Europe/Berlin")
+        size: Any = {"width": DESKTOP[0], "height": DESKTOP[1]}
+        self.context = browser.new_context(base_url=url, viewport=size, timezone_id="Europe/Berlin", java_script_enabled=scripts)
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(60_000)
         self.said: list[str] = []

@@ -281,3 +281,35 @@ def test_a_chart_that_is_dragged_over_sets_the_range(browsing: Browsing) -> None
         told = page.locator("main .sub").first.inner_text()
         assert "24 h" not in told and datetime.fromisoformat(asked["from"]).astimezone(BERLIN).strftime("%H:%M") in told, told
     assert browsing.said == []
+
+
+def test_a_rate_limit_is_set_refused_and_lifted_with_scripts_and_without(browser: Browser, browsing: Browsing, gateway: Gateway) -> None:
+    plain = Browsing(browser, gateway.url, scripts=False)
+    plain.sign_in(admin_key(gateway))
+    browsing.size(*DESKTOP, "light")
+    for window, route in ((browsing, "code"), (plain, "classify")):
+        page = window.page
+        assert window.visit("/console/teams/search/limits") == 200
+        page.get_by_role("button", name="Set a limit").click()
+        page.select_option("#set select[name=route]", route)
+        page.fill("#set input[name=rpm]", "many")
+        page.get_by_role("button", name="Set limit").click()
+        page.get_by_text("write a whole number").wait_for()
+        assert page.locator("#set input[name=rpm]").get_attribute("aria-invalid") == "true"
+        page.fill("#set input[name=rpm]", "60")
+        page.get_by_role("button", name="Set limit").click()
+        row = page.locator("main tr", has_text=route)
+        assert "60" in row.inner_text() and "The team" in row.inner_text()
+        row.get_by_role("link", name="Change").click()
+        assert page.locator("#set input[name=rpm]").input_value() == "60"
+        assert page.locator("#set select[name=route]").input_value() == route
+        page.locator("#set").get_by_text("Cancel").click()
+        page.locator("main tr", has_text=route).get_by_role("button", name="Lift").click()
+        page.get_by_role("button", name="Lift", exact=True).click()
+        page.wait_for_url("**/console/teams/search/limits")
+        page.locator("main tr", has_text=route).wait_for(state="detached")
+    assert plain.visit("/console/teams/search") == 200
+    plain.page.get_by_role("link", name="Ways to spend less").click()
+    assert "Too few choices yet" in plain.page.locator("main").inner_text()
+    plain.context.close()
+    assert browsing.said == []
