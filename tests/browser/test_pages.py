@@ -118,6 +118,54 @@ def slow_work_can_be_cancelled(browsing: Browsing) -> None:
     assert row.count() == 0
 
 
+def test_keys_do_what_the_help_says_until_they_are_switched_off(browsing: Browsing) -> None:
+    page = browsing.page
+    browsing.visit("/console/overview")
+    dialogs, custom = page.locator("dialog[open]"), page.locator("dialog#custom[open]")
+
+    def escape() -> None:
+        page.keyboard.press("Escape")
+        dialogs.wait_for(state="detached")
+
+    page.keyboard.press("?")
+    help_ = page.locator("dialog#help[open]")
+    help_.wait_for()
+    assert all(word in help_.inner_text() for word in ("Custom range", "Load the page again", "Send, in the playground"))
+    page.keyboard.press("t")
+    assert custom.count() == 0, "a dialog is open: the key is its own"
+    escape()
+    page.keyboard.press("t")
+    custom.wait_for()
+    escape()
+    page.evaluate("() => { window.before = 1; }")
+    page.keyboard.press("r")
+    page.wait_for_function("() => window.before === undefined && document.readyState === 'complete'")
+
+    browsing.visit("/console/requests")
+    page.fill("input#q", "")
+    page.keyboard.type("tr?")
+    assert page.input_value("input#q") == "tr?" and dialogs.count() == 0, "what is typed into a field is text"
+
+    browsing.visit("/console/playground")
+    page.select_option("select[name=key]", page.locator("select[name=key] option", has_text="growth").first.get_attribute("value"))
+    page.fill("textarea[name=message]", "Why is the sky blue?")
+    page.keyboard.press("Control+Enter")
+    until(lambda: page.locator("#state").inner_text() == "done", "an answer")
+
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    help_.wait_for()
+    page.get_by_label("Keys are on").uncheck()
+    escape()
+    page.keyboard.press("?")
+    page.fill("textarea[name=message]", "And at night?")
+    page.keyboard.press("Control+Enter")
+    assert dialogs.count() == 0 and page.locator("#state").inner_text() == "done" and page.locator("#stop").is_hidden()
+    page.evaluate("() => document.querySelector('dialog#help').showModal()")
+    page.get_by_label("Keys are on").check()
+    assert browsing.said == []
+
+
 def set_budget(browsing: Browsing, usd: str) -> None:
     """The team's, by the form."""
     page = browsing.page

@@ -54,6 +54,8 @@
   };
 
   const keysOn = () => cookie("tollway_keys") !== "off";
+  const setKeys = (on) => { remember("tollway_keys", on ? "on" : "off"); root.dataset.keys = on ? "on" : "off"; };
+  root.dataset.keys = keysOn() ? "on" : "off"; /* for keys of single pages */
   let afterG = 0;
   const keys = (event) => {
     if (event.metaKey || event.altKey || event.target.closest("input,textarea,select,dialog,[contenteditable]")) return;
@@ -79,7 +81,7 @@
   };
   const changed = (event) => {
     if (event.target.matches("[data-zone]")) setZone(event.target.value);
-    if (event.target.matches("[data-keys]")) remember("tollway_keys", event.target.checked ? "on" : "off");
+    if (event.target.matches("[data-keys]")) setKeys(event.target.checked);
   };
 
   /* Live parts: each asks for itself again when it hears the tick, unless somebody is at work inside it. */

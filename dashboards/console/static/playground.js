@@ -114,6 +114,7 @@
   document.addEventListener("click", (event) => { if (event.target.closest("#stop")) stop?.abort(); });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") stop?.abort();
-    if (event.key === "Enter" && event.ctrlKey && event.target.closest("#play")) { event.preventDefault(); $("play").requestSubmit(); }
+    const on = document.documentElement.dataset.keys !== "off";
+    if (on && event.key === "Enter" && event.ctrlKey && event.target.closest("#play")) { event.preventDefault(); $("play").requestSubmit(); }
   });
 })();
