@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from litestar import Request, Response, get
@@ -10,7 +12,9 @@ from litestar.handlers import BaseRouteHandler
 
 from gateway import access
 from gateway.console import shell
-from gateway.views import explorer, figures
+from gateway.console.streamed import Made, Relayed, file, streamed
+from gateway.money import cells
+from gateway.views import explorer, explorer_export, figures
 from gateway.views.explorer import Listing
 from gateway.views.explorer_filter import NAMES
 from gateway.views.query import Query
@@ -57,9 +61,30 @@ def handlers(parts: Any) -> list[BaseRouteHandler]:
             outcomes=OUTCOMES,
             titles=TITLES,
             shown=SHOWN,
+            csv=query.url("/console/requests/csv", sort=None),
         )
 
-    return [requests]
+    @get("/requests/csv", access=access.WATCH)
+    async def as_csv(request: Request[Any, Any, Any]) -> Relayed:
+        """Every row that matches, newest first."""
+        query, actor = shell.query(request, *NAMES), access.actor(request)
+
+        async def make() -> Made:
+            found = await explorer_export.begin(parts.engine, actor, query)
+            name = f"tollway-requests-{figures.local_input(query.from_us, query.zone)[:10]}.csv"
+            return file(name, table(explorer_export.rows(parts.engine, found), query), found.matching, about=True)
+
+        return streamed(make)
+
+    return [requests, as_csv]
+
+
+async def table(rows: AsyncGenerator[list[dict[str, Any]]], query: Query) -> AsyncGenerator[str]:
+    """Pages of rows as lines, under a head."""
+    yield cells.lines([explorer_export.COLUMNS])
+    async with aclosing(rows):
+        async for some in rows:
+            yield await asyncio.to_thread(lambda page: cells.lines(explorer_export.line(row, query.zone) for row in page), some)
 
 
 def chart(found: Listing, query: Query) -> dict[str, Any]:

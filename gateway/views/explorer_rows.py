@@ -88,18 +88,20 @@ def place_of(text: str, order: str) -> Place | None:
     return place
 
 
-async def page(connection: AsyncConnection, wanted: Wanted, order: str, place: Place | None, most: int = LOOKED_AT) -> Page:
-    """The next PAGE rows in an order. most: rows to look at."""
+async def page(
+    connection: AsyncConnection, wanted: Wanted, order: str, place: Place | None, most: int = LOOKED_AT, size: int = PAGE
+) -> Page:
+    """The next `size` rows in an order. most: rows to look at."""
     until_us = wanted.until_us
     if place is not None and order == BY_TIME:
         until_us = min(until_us, place.value + 1)
     from_us = wanted.from_us
     if wanted.request is None:
         from_us = await looked_from(connection, (wanted.from_us, until_us), most, wanted.teams, wanted.marked)
-    found = (await connection.execute(_statement(wanted, order, place, (from_us, until_us)))).mappings().all()
-    rows = [dict(one) for one in found[:PAGE]]
+    found = (await connection.execute(_statement(wanted, order, place, (from_us, until_us), size + 1))).mappings().all()
+    rows = [dict(one) for one in found[:size]]
     after = ""
-    if len(found) > PAGE:
+    if len(found) > size:
         after = cursor(Place(order, int(rows[-1]["place"]), rows[-1]["id"].bytes))
     elif order == BY_TIME and from_us > wanted.from_us:
         after = cursor(Place(order, from_us, _FIRST.bytes))
@@ -107,8 +109,9 @@ async def page(connection: AsyncConnection, wanted: Wanted, order: str, place: P
     return Page(rows=rows, after=after, searched_from_us=from_us)
 
 
-def _statement(wanted: Wanted, order: str, place: Place | None, stretch: tuple[int, int]) -> Select[Any]:
-    """The rows of a page and one more. By time, of a few teams: the newest of each, so that nobody else's rows are looked at."""
+def _statement(wanted: Wanted, order: str, place: Place | None, stretch: tuple[int, int], limit: int) -> Select[Any]:
+    """The rows of a page, with the one more that `limit` holds. By time, of a few teams: the newest of each, so that nobody else's rows are
+    looked at."""
     column, sign = ORDERS[order]
     row = usage.c
     conditions = [row.started_at_us >= stretch[0], row.started_at_us < stretch[1], *wanted.on_rows()]
@@ -120,10 +123,10 @@ def _statement(wanted: Wanted, order: str, place: Place | None, stretch: tuple[i
     by = (column.desc(), row.id.desc()) if sign < 0 else (column, row.id)
     among = wanted.teams
     if order != BY_TIME or wanted.marked or among is None or not 1 < len(among) <= TEAMS_APART:
-        return chosen.order_by(*by).limit(PAGE + 1)
-    each = [chosen.where(row.team_id == team).order_by(*by).limit(PAGE + 1).subquery() for team in sorted(among)]
+        return chosen.order_by(*by).limit(limit)
+    each = [chosen.where(row.team_id == team).order_by(*by).limit(limit).subquery() for team in sorted(among)]
     every = union_all(*(select(one) for one in each)).subquery()
-    return select(every).order_by(every.c.place.desc(), every.c.id.desc()).limit(PAGE + 1)
+    return select(every).order_by(every.c.place.desc(), every.c.id.desc()).limit(limit)
 
 
 def walked(statement: Select[Any], marked: bool, among: frozenset[int] | None) -> Select[Any]:

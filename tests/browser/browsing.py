@@ -71,8 +71,8 @@ class Browsing:
         return 0 if answer is None else answer.status
 
     def links(self) -> list[str]:
-        """Paths of the console that the page leads to."""
-        found = self.page.eval_on_selector_all("a[href]", "links => links.map(one => one.getAttribute('href'))")
+        """Paths of the console that the page leads to; files are none."""
+        found = self.page.eval_on_selector_all("a[href]:not([download])", "links => links.map(one => one.getAttribute('href'))")
         return [link.partition("#")[0] for link in found if link.startswith("/console/")]
 
     def standing(self, words: Sequence[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import time
 from html import unescape
@@ -36,7 +38,12 @@ async def test_it_lists_filters_and_pages(site: Site) -> None:
     page = sound(answer, paths(site))
     assert "120 in the last 24 h · 120 match" in answer.text
     newest = sorted(made, key=lambda one: (-one.started_at_us, -one.id.int))
-    assert [link.rpartition("/")[2] for link in page.links if link.startswith("/console/requests/")] == [str(one.id) for one in newest[:50]]
+    shown = [link.rpartition("/")[2] for link in page.links if link.startswith("/console/requests/")]
+    assert shown[1:] == [str(one.id) for one in newest[:50]] and shown[0].startswith("csv?")
+    answer = await browser.get(f"/console/requests/{shown[0]}")
+    assert answer.headers["x-tollway-rows-about"] == "120" and answer.headers["content-type"].startswith("text/csv")
+    assert [row["id"] for row in csv.DictReader(io.StringIO(answer.text))] == [str(one.id) for one in newest]
+    assert (await browser.get("/console/requests/csv?banana=1")).status_code == 400
     older = next(link for link in page.links if "after=" in link)
     second = await browser.get(older)
     assert [str(one.id) in second.text for one in newest[50:100]] == [True] * 50 and str(newest[0].id) not in second.text
@@ -62,6 +69,10 @@ async def test_what_is_hostile_is_text(site: Site) -> None:
         assert answer.status_code == 200
         sound(answer, paths(site))
         assert HOSTILE not in answer.text and HOSTILE in unescape(answer.text)
+    formula = record(now - 10, [("a", "failed", 0)], tag="=1+1")
+    await write(site.parts.engine, [formula])
+    (row,) = csv.DictReader(io.StringIO((await browser.get("/console/requests/csv?tag==1%2B1")).text))
+    assert row["tag"] == "'=1+1"
 
 
 async def test_without_a_request_it_says_what_to_do_and_to_finance_which_role_it_needs(site: Site) -> None:

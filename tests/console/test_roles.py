@@ -85,6 +85,7 @@ TABLE = {
     "POST /console/playground": WATCH,
     "GET /console/playground/-/why/{request_id}": WATCH,
     "POST /console/playground/send": WATCH,
+    "GET /console/requests/csv": WATCH,
     "GET /console/requests": WATCH,
     "GET /console/requests/{request_id}": WATCH,
     "GET /console/requests/{request_id}/-/live": WATCH,

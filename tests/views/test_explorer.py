@@ -206,7 +206,7 @@ async def test_rows_that_come_between_two_pages_move_nothing(database: Database)
 async def test_a_search_stops_after_so_many_rows_says_so_and_goes_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = records(250)
     await prepare(database, made)
-    monkeypatch.setattr(explorer_rows.page, "__defaults__", (60,))
+    monkeypatch.setattr(explorer_rows.page, "__defaults__", (60, explorer_rows.PAGE))
     monkeypatch.setattr(explorer_counts, "LOOKED_AT", 60)
     monkeypatch.setattr(explorer_counts, "ROLLUPS_AT_ONCE", 50)
     query = asked("range=30d&q=nightly&backend=c")
