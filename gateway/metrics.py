@@ -70,6 +70,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "tollway_engine_kv_bytes_cap": ("gauge", "Bytes it may have.", _ENGINE),
     "tollway_engine_kv_blocks_used": ("gauge", "Blocks of it that running requests hold.", _ENGINE),
     "tollway_engine_kv_blocks_free": ("gauge", "Blocks of it that are free, those that hold known tokens included.", _ENGINE),
+    "tollway_engine_kv_blocks_shared": ("gauge", "Of those that are held, blocks of more than one request.", _ENGINE),
     "tollway_engine_prompt_tokens_total": ("counter", "Prompt tokens since it started.", _ENGINE),
     "tollway_engine_prefix_hit_tokens_total": ("counter", "Of them, those found in its prefix cache.", _ENGINE),
     "tollway_engine_output_tokens_total": ("counter", "Tokens that it generated since it started.", _ENGINE),

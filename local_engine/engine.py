@@ -135,6 +135,7 @@ class Engine:
             kv_bytes_cap=self.pool.cap_bytes,
             kv_blocks_used=self.pool.used_blocks,
             kv_blocks_free=self.pool.free_blocks,
+            kv_blocks_shared=self.pool.shared_blocks,
             steps=self._steps,
             step_ms=self._step_ms,
             prompt_tokens=self._prompt_tokens,

@@ -31,6 +31,7 @@ class KvPool:
     def __init__(self, blocks: int, block_bytes: int) -> None:
         self.blocks = blocks
         self.block_bytes = block_bytes
+        self.shared_blocks = 0  # held by more than one sequence
         self._references = [0] * blocks
         self._blank = list(range(blocks - 1, -1, -1))  # a stack, so that low numbers are used first and memory is touched late
         self._known: dict[tuple[Parent, tuple[int, ...]], int] = {}
@@ -69,6 +70,7 @@ class KvPool:
             if self._references[block] == 0:
                 del self._idle[block]
             self._references[block] += 1
+            self.shared_blocks += self._references[block] == 2
             table.blocks.append(block)
             table.parent = self._serials[block]
         table.known = len(table.blocks)
@@ -102,7 +104,9 @@ class KvPool:
         """Give back all blocks; the table is a new one of `salt` then. Ends go first, so that they are reused before beginnings."""
         for block in reversed(table.blocks):
             self._references[block] -= 1
-            if self._references[block] == 0:
+            if self._references[block] == 1:
+                self.shared_blocks -= 1
+            elif self._references[block] == 0:
                 if block in self._keys:
                     self._idle[block] = None
                 else:
@@ -114,6 +118,8 @@ class KvPool:
     def check(self, tables: Iterable[Table] = ()) -> None:
         """Every block is held as often as the tables say and is in one place; an AssertionError otherwise. For idle moments and tests."""
         held = Counter(block for table in tables for block in table.blocks)
+        if self.shared_blocks != sum(times > 1 for times in held.values()):
+            raise AssertionError(f"{self.shared_blocks} blocks count as shared")
         places = Counter(self._blank)
         places.update(self._idle.keys())
         for block, references in enumerate(self._references):

@@ -165,6 +165,7 @@ class Stats(Struct, frozen=True, tag="stats", kw_only=True):
     kv_bytes_cap: int = 0
     kv_blocks_used: int = 0
     kv_blocks_free: int = 0  # those of known tokens included: they are reused when they are needed
+    kv_blocks_shared: int = 0  # of those in use, held by more than one sequence
     steps: int = 0
     step_ms: float = 0.0  # the last one
     prompt_tokens: int = 0  # totals since start

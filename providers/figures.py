@@ -41,6 +41,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     kv_bytes_cap: int | None = None
     kv_blocks_used: int | None = None
     kv_blocks_free: int | None = None  # those that hold known tokens included
+    kv_blocks_shared: int | None = None  # of those in use, held by more than one request
     prompt_tokens: int | None = None  # total
     prefix_hit_tokens: int | None = None  # total, of them found in the prefix cache
     output_tokens: int | None = None  # total

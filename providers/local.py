@@ -176,6 +176,7 @@ class LocalProvider:
             kv_bytes_cap=stats.kv_bytes_cap,
             kv_blocks_used=stats.kv_blocks_used,
             kv_blocks_free=stats.kv_blocks_free,
+            kv_blocks_shared=stats.kv_blocks_shared,
             prompt_tokens=stats.prompt_tokens,
             prefix_hit_tokens=stats.prefix_hit_tokens,
             output_tokens=stats.output_tokens,

@@ -74,11 +74,15 @@ def handlers(parts: Operated) -> list[BaseRouteHandler]:
 
 
 def _backends(parts: Operated) -> list[BaseRouteHandler]:
+    hardware = backends.OwnedHardware()
+
     @get("/backends", summary="Each backend: state, load, what is predicted and seen of it, errors, cost, engine", access=access.WATCH)
     async def list_backends(request: Req) -> BackendList | BriefList:
         _no_parameters(request)
-        rows = await backends.rows(parts, parts.standing.made.orders, await backends.hours(parts), time.time())
-        if access.actor(request).role != access.ADMIN:
+        full = access.actor(request).role == access.ADMIN
+        owned = await hardware.get(parts) if full else {}
+        rows = await backends.rows(parts, parts.standing.made.orders, await backends.hours(parts), time.time(), owned)
+        if not full:
             return BriefList(data=[backends.brief(row) for row in rows])
         return BackendList(data=rows)
 

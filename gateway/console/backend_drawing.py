@@ -11,6 +11,8 @@ from decimal import Decimal
 from msgspec import Struct
 
 from gateway.backend_watch import EJECTED
+from gateway.routing.engine_load import LastHour
+from gateway.routing.router import EngineView
 from gateway.views import figures
 from gateway.views.backends import READY, BackendRow, FirstToken, OwnedView, Slot
 from providers.figures import Figures
@@ -19,6 +21,7 @@ OVER = 1.15  # times the prediction: from here on what was seen is red
 SQUARES = 160
 PER_ROW = 20
 LEAST_WIDTH = 0.5  # per cent: what was short is still seen
+WHOLE_S = 3540.0  # of an hour: samples are a minute apart
 SCALES_MS = (250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 600_000)
 
 
@@ -43,7 +46,7 @@ class Piece(Struct, frozen=True, kw_only=True):
 
 
 class Square(Struct, frozen=True, kw_only=True):
-    """kind: of console.css, u in use | e free."""
+    """kind: of console.css, s shared | u in use | e free."""
 
     kind: str
     x: float
@@ -51,11 +54,21 @@ class Square(Struct, frozen=True, kw_only=True):
 
 
 class Blocks(Struct, frozen=True, kw_only=True):
-    """told: in words. rows: of the drawing."""
+    """told: in words. label: the same, with what is shared. rows: of the drawing. shared: None = it does not say."""
 
     squares: tuple[Square, ...]
     rows: int
     told: str
+    label: str
+    shared: int | None = None
+
+
+class Engine(Struct, frozen=True, kw_only=True):
+    """An engine's card: figures by their titles, in words, its cache drawn, and rows on its GPU."""
+
+    stats: tuple[tuple[str, str], ...]
+    blocks: Blocks | None
+    device: tuple[tuple[str, str], ...]
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -131,19 +144,74 @@ def up(slots: Sequence[Slot]) -> float | None:
 
 def blocks(seen: Figures) -> Blocks | None:
     """One square for each 160th of the cache; None where the engine does not say how full it is."""
-    used, free = seen.kv_blocks_used, seen.kv_blocks_free
+    used, free, shared = seen.kv_blocks_used, seen.kv_blocks_free, None
     if used is not None and free is not None and used + free > 0:
         share, told = used / (used + free), f"{figures.count(used)} of {figures.count(used + free)} in use"
+        shared = None if seen.kv_blocks_shared is None else min(seen.kv_blocks_shared, used)
     elif seen.kv_share is not None:
         share, told = seen.kv_share, f"{figures.share(seen.kv_share)} in use"
     else:
         return None
     filled = min(SQUARES, math.ceil(share * SQUARES)) if share > 0 else 0
+    common = math.ceil(filled * shared / used) if shared and used else 0
     squares = (
-        Square(kind="u" if place < filled else "e", x=10 * (place % PER_ROW) + 0.75, y=10 * (place // PER_ROW) + 0.75)
+        Square(
+            kind="s" if place < common else "u" if place < filled else "e",
+            x=10 * (place % PER_ROW) + 0.75,
+            y=10 * (place // PER_ROW) + 0.75,
+        )
         for place in range(SQUARES)
     )
-    return Blocks(squares=tuple(squares), rows=SQUARES // PER_ROW, told=told)
+    label = told if shared is None else f"{told}, {figures.count(shared)} of them shared"
+    return Blocks(squares=tuple(squares), rows=SQUARES // PER_ROW, told=told, label=label, shared=shared)
+
+
+def engine(vendor: str, view: EngineView) -> Engine | None:
+    """What an engine says of itself now and said in its last hour; None while that is not known."""
+    seen = view.figures
+    if seen is None:
+        return None
+    stats = (
+        ("Running", _told(seen.running)),
+        ("Waiting", _told(seen.waiting)),
+        ("Batch", _told(seen.batch)),
+        ("Prefix hits", _hits(seen, view.lately)),
+        ("Preempted", _preempted(seen, view.lately)),
+    )
+    return Engine(stats=stats, blocks=blocks(seen), device=_device(vendor, seen))
+
+
+def _told(number: int | None) -> str:
+    return "not told" if number is None else figures.count(number)
+
+
+def _hits(seen: Figures, lately: LastHour | None) -> str:
+    """Of the last hour's prompts; before there is one, of all."""
+    if lately is not None and lately.prefix_hits is not None:
+        return figures.share(lately.prefix_hits)
+    if seen.prefix_hit_tokens is None:
+        return "not told"
+    return figures.share(seen.prefix_hit_tokens / seen.prompt_tokens) if seen.prompt_tokens else "no prompts"
+
+
+def _preempted(seen: Figures, lately: LastHour | None) -> str:
+    """Of the last hour; of as much as was watched where that is less, and of all before a minute was."""
+    if seen.preemptions is None:
+        return "not told"
+    if lately is None or lately.preemptions is None:
+        return f"{figures.count(seen.preemptions)} in all"
+    return (
+        f"{figures.count(lately.preemptions)} / h" if lately.over_s >= WHOLE_S else f"{lately.preemptions} in {lately.over_s / 60:.0f} min"
+    )
+
+
+def _device(vendor: str, seen: Figures) -> tuple[tuple[str, str], ...]:
+    if seen.device_memory_bytes is None and seen.device_busy_share is None:
+        return (("GPU", "none, CPU alone" if vendor == "local" else "not told"),)
+    used, memory = seen.device_memory_used_bytes, seen.device_memory_bytes
+    held = "not told" if used is None or memory is None else f"{used / 1e9:.1f} of {memory / 1e9:.1f} GB"
+    busy = "not told" if seen.device_busy_share is None else figures.share(seen.device_busy_share)
+    return (("GPU utilisation", busy), ("GPU memory", held))
 
 
 def state(row: BackendRow, now_us: int) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from litestar import Request, Response, get, post
@@ -23,7 +23,7 @@ from gateway.money.pricing import nanousd
 from gateway.operations import brief
 from gateway.views import backends as views
 from gateway.views import figures
-from gateway.views.backends import BackendRow, OwnedView
+from gateway.views.backends import BackendRow
 
 Req = Request[Any, Any, Any]
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
@@ -43,8 +43,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     strip: tuple[drawing.Piece, ...]
     up: float | None
     emptied: tuple[str, ...]
-    blocks: drawing.Blocks | None
-    owned: OwnedView | None
+    engine: drawing.Engine | None
     worth: str
 
 
@@ -127,13 +126,13 @@ async def _values(request: Req, parts: Any, hardware: views.OwnedHardware, name:
     query = shell.query(request, more={"span": tuple(SPANS), "show": ()}, default="1h")
     now = time.time()
     hour = await views.hours(parts)
-    rows = await views.rows(parts, parts.standing.made.orders, hour, now)
+    rows = await views.rows(parts, parts.standing.made.orders, hour, now, await hardware.get(parts) if full else {})
     minutes = SPANS[query.more["span"]]
     slots = {row.backend: views.slots(hour, row.backend, now, minutes) for row in rows}
     scale = drawing.scale_ms([(row.first_token, row.objective_ms) for row in rows])
-    owned = await hardware.get(parts) if full else {}
     colours = figures.slots([row.backend for row in rows], {one: at for at, one in enumerate(parts.catalog.backends)})
-    shown = [_shown(parts, row, colours[row.backend], scale, (slots[row.backend], owned.get(row.backend))) for row in rows]
+    emptied = _emptied(parts)
+    shown = [_shown(parts, row, (colours[row.backend], scale), slots[row.backend], emptied(row.backend)) for row in rows]
     chosen = name or query.more["show"] or next((row.backend for row in rows if row.first_token.samples), rows[0].backend if rows else "")
     if chosen not in slots and chosen and not name:
         raise NotFound(f"There is no backend '{chosen[:80]}'.")
@@ -154,25 +153,33 @@ async def _values(request: Req, parts: Any, hardware: views.OwnedHardware, name:
     }
 
 
-def _shown(parts: Any, row: BackendRow, slot: int, scale: float, seen: tuple[Sequence[views.Slot], OwnedView | None]) -> Shown:
-    slots, owned = seen
-    drained = parts.standing.made.drained | {row.backend}
-    routes = (*routes_of(parts.file), *parts.standing.made.routes)
-    figures_ = row.engine.figures if row.engine is not None else None
+def _shown(parts: Any, row: BackendRow, drawn: tuple[int, float], slots: Sequence[views.Slot], emptied: tuple[str, ...]) -> Shown:
+    """drawn: its colour, and the scale of all."""
     return Shown(
         row=row,
-        slot=slot,
+        slot=drawn[0],
         place=_place(parts.catalog.backends[row.backend]),
         state=drawing.state(row, shell.now_us()),
-        bell=drawing.dumbbell(row.first_token, row.objective_ms, scale),
+        bell=drawing.dumbbell(row.first_token, row.objective_ms, drawn[1]),
         price=None if row.usd_per_million is None else nanousd(row.usd_per_million, "usd"),
         strip=drawing.strip(slots),
         up=drawing.up(slots),
-        emptied=tuple(sorted(r.name for r in routes if row.backend in r.backends and drained.issuperset(r.backends))),
-        blocks=None if figures_ is None else drawing.blocks(figures_),
-        owned=owned,
-        worth="" if owned is None else drawing.break_even(owned),
+        emptied=emptied,
+        engine=None if row.engine is None or row.engine.figures is None else drawing.engine(row.vendor, row.engine),
+        worth="" if row.owned is None else drawing.break_even(row.owned),
     )
+
+
+def _emptied(parts: Any) -> Callable[[str], tuple[str, ...]]:
+    """Which routes would be left without a backend, were one more drained."""
+    drained = parts.standing.made.drained
+    last: dict[str, list[str]] = {}
+    for route in (*routes_of(parts.file), *parts.standing.made.routes):
+        left = set(route.backends) - drained
+        if len(left) <= 1:
+            for name in left or route.backends:
+                last.setdefault(name, []).append(route.name)
+    return lambda name: tuple(sorted(last.get(name, ())))
 
 
 def _said(value: Any) -> Any:

@@ -14,6 +14,7 @@ from gateway.catalog import Backend, Catalog, Route
 from gateway.errors import GatewayError
 from gateway.routing.choose import Knobs, Plan, choose
 from gateway.routing.decision import SENT, Decision, Hedge
+from gateway.routing.engine_load import LastHour
 from gateway.routing.features import Features
 from gateway.routing.filters import exhausted, refusal, unready
 from gateway.routing.hedging import HedgeBudget, late_after_us
@@ -38,11 +39,12 @@ class Choice(Struct, gc=False):
 
 class EngineView(Struct, frozen=True, kw_only=True):
     """What an engine of one's own said of itself, over all its clients. age_s: of the figures, null before the first; figures: as long
-    as they are fresh. problem: why there are none, or no newer ones."""
+    as they are fresh. problem: why there are none, or no newer ones. lately: null before it was read for a minute."""
 
     problem: str
     age_s: float | None
     figures: Figures | None
+    lately: LastHour | None = None
 
 
 class LeftView(Struct, frozen=True, kw_only=True):
@@ -241,7 +243,7 @@ def _engine(state: BackendState, now: float) -> EngineView | None:
     if not state.backend.own:
         return None
     age_s = None if engine.figures is None else round(now - engine.at, 3)
-    return EngineView(problem=engine.problem, age_s=age_s, figures=engine.fresh(now))
+    return EngineView(problem=engine.problem, age_s=age_s, figures=engine.fresh(now), lately=engine.growth.lately(now))
 
 
 def _same_machine(a: Backend, b: Backend) -> bool:

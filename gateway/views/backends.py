@@ -31,7 +31,7 @@ from gateway.backend_watch import (
     quantile_ms,
 )
 from gateway.board import Board, Told
-from gateway.catalog import Backend, Catalog
+from gateway.catalog import Backend, Catalog, Route
 from gateway.made import Order
 from gateway.money import break_even
 from gateway.money.pricing import MILLION, round_half_even, usd
@@ -83,14 +83,15 @@ class EventView(Struct, frozen=True, kw_only=True):
 class OwnedView(Struct, frozen=True, kw_only=True):
     """Owned hardware over the closed hours of the last 24. USD with nine decimals; utilisation and shares as decimals to 1.
 
-    full: of all that was owed, a million tokens. busy: at 100 % use. cheaper: the hosted backend that is cheaper while use is
-    below `below`, null = always; both null: none is known to be.
+    full: of all that was owed, a million tokens; last_hour: of the last closed hour alone. busy: at 100 % use. cheaper: the hosted backend
+    that is cheaper while use is below `below`, null = always; both null: none is known to be.
     """
 
     hourly_usd: str
     hours: int
     utilisation: str | None
     full_usd_per_million: str | None
+    last_hour_usd_per_million: str | None
     busy_usd_per_million: str | None
     idle_usd: str
     cheaper: str | None
@@ -101,7 +102,8 @@ class BackendRow(BackendView, frozen=True, kw_only=True):
     """As BackendView of the worker that answers, with in_flight, waiting and samples over all workers of this gateway, and state the worst.
 
     Rates and errors are of the last five minutes, usd_per_million of the last hour. source: file | api. parallel: per worker.
-    objective_ms: the tightest of its routes. unpriced: attempts of the last hour that are not in usd_per_million.
+    objective_ms: the tightest of its routes. unpriced: attempts of the last hour that are not in usd_per_million. owned: of hardware that
+    is paid for by the hour, once an hour of it is closed.
     """
 
     source: str
@@ -124,6 +126,7 @@ class BackendRow(BackendView, frozen=True, kw_only=True):
     up: float | None
     events: tuple[EventView, ...]
     hourly_usd: str | None
+    owned: OwnedView | None
 
 
 class BackendBrief(Struct, frozen=True, kw_only=True):
@@ -191,11 +194,13 @@ async def hours(parts: Watched) -> list[Mapping[str, Sequence[Minute]]]:
     return [parts.watch.hour(), *(await asyncio.to_thread(parts.board.hours)).values()]
 
 
-async def rows(parts: Watched, orders: Mapping[str, Order], hour: Sequence[Mapping[str, Sequence[Minute]]], now: float) -> list[BackendRow]:
-    """One per backend of the catalog, in its order. hour: of `hours`."""
-    words = await workers(parts, now)
-    seen = (_seen(name, words, hour, now) for name in parts.catalog.backends)
-    return [_row(parts, parts.catalog.backends[one.name], one, orders.get(one.name), now) for one in seen if one.views]
+async def rows(
+    parts: Watched, orders: Mapping[str, Order], hour: Sequence[Mapping[str, Sequence[Minute]]], now: float, owned: Mapping[str, OwnedView]
+) -> list[BackendRow]:
+    """One per backend of the catalog, in its order. hour: of `hours`; owned: of `OwnedHardware`."""
+    seen = _seen(parts.catalog, await workers(parts, now), hour, now)
+    known = _Known(frozenset(one.name for one in parts.file.backends), _routes(parts.catalog), orders, owned)
+    return [_row(parts.catalog.backends[one.name], one, known, now) for one in seen if one.views]
 
 
 class _Seen(Struct):
@@ -208,14 +213,39 @@ class _Seen(Struct):
     hour: Minute
 
 
-def _seen(name: str, words: Sequence[Told], hour: Sequence[Mapping[str, Sequence[Minute]]], now: float) -> _Seen:
-    return _Seen(
-        name,
-        [(one.worker, view) for one in words for view in one.views if view.backend == name],
-        [one.minutes.get(name, []) for one in words],
-        sorted(((one.worker, event) for one in words for event in one.events.get(name, ())), key=lambda one: one[1].since),
-        added(by_minute([one.get(name, ()) for one in hour], now, HOUR)),
-    )
+class _Known(Struct, frozen=True):
+    """Of all backends: who stands in the file, the routes of each, orders of operators, what owned hardware came to."""
+
+    filed: frozenset[str]
+    routes: Mapping[str, list[Route]]
+    orders: Mapping[str, Order]
+    owned: Mapping[str, OwnedView]
+
+
+def _seen(catalog: Catalog, words: Sequence[Told], hour: Sequence[Mapping[str, Sequence[Minute]]], now: float) -> list[_Seen]:
+    views: dict[str, list[tuple[str, BackendView]]] = {name: [] for name in catalog.backends}
+    for one in words:
+        for view in one.views:
+            views.setdefault(view.backend, []).append((one.worker, view))
+    return [
+        _Seen(
+            name,
+            views[name],
+            [one.minutes.get(name, []) for one in words],
+            sorted(((one.worker, event) for one in words for event in one.events.get(name, ())), key=lambda one: one[1].since),
+            added(by_minute([one.get(name, ()) for one in hour], now, HOUR)),
+        )
+        for name in catalog.backends
+    ]
+
+
+def _routes(catalog: Catalog) -> dict[str, list[Route]]:
+    """Of each backend, the routes that name it, in their order."""
+    found: dict[str, list[Route]] = {name: [] for name in catalog.backends}
+    for route in catalog.routes.values():
+        for name in dict.fromkeys(route.backends):
+            found[name].append(route)
+    return found
 
 
 def brief(row: BackendRow) -> BackendBrief:
@@ -223,14 +253,14 @@ def brief(row: BackendRow) -> BackendBrief:
     return BackendBrief(backend=row.backend, model=row.model, state=row.state, ready_in_s=row.ready_in_s, first_token=row.first_token)
 
 
-def _row(parts: Watched, backend: Backend, seen: _Seen, order: Order | None, now: float) -> BackendRow:
+def _row(backend: Backend, seen: _Seen, known: _Known, now: float) -> BackendRow:
     views, minute = seen.views, int(now) // MINUTE_S
+    order, routes = known.orders.get(backend.name), known.routes[backend.name]
     state, ready_in_s = _worst([view for _, view in views])
     since = max(minute - RECENT, min((one.at for minutes in seen.recent for one in minutes), default=minute))
     passed_s = max(1.0, now - since * MINUTE_S)
     lately = added(one for minutes in seen.recent for one in minutes if one.at >= since)
     watched, last_hour = sum(seen.hour.states.values()), seen.hour
-    routes = [route for route in parts.catalog.routes.values() if backend.name in route.backends]
     own_fields = structs.asdict(views[0][1]) | {
         "state": state,
         "ready_in_s": ready_in_s,
@@ -240,7 +270,7 @@ def _row(parts: Watched, backend: Backend, seen: _Seen, order: Order | None, now
     }
     return BackendRow(
         **own_fields,
-        source="file" if backend.name in {one.name for one in parts.file.backends} else "api",
+        source="file" if backend.name in known.filed else "api",
         vendor=backend.vendor,
         model=backend.model,
         labels=backend.labels,
@@ -262,6 +292,7 @@ def _row(parts: Watched, backend: Backend, seen: _Seen, order: Order | None, now
         up=round(last_hour.states.get(UP, 0.0) / watched, 4) if watched else None,
         events=tuple(_event(worker, event) for worker, event in seen.events[-EVENTS_SHOWN:]),
         hourly_usd=None if backend.hourly_nanousd is None else usd(backend.hourly_nanousd),
+        owned=known.owned.get(backend.name),
     )
 
 
@@ -325,16 +356,20 @@ class OwnedHardware:
             return {}
         now = time.monotonic()
         if now >= self._until or self._catalog != parts.catalog.version:
-            since = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=OWNED_H)
-            lines = await break_even.owned(parts.engine, parts.catalog.backends, break_even.Asked(since=since.isoformat()))
-            self._found = {
-                line.observed.backend: _owned(line, owned[line.observed.backend]) for line in lines if line.observed.backend in owned
-            }
+            day, hour = await _lines(parts, OWNED_H), await _lines(parts, 1)
+            self._found = {name: _owned(line, hour.get(name), owned[name]) for name, line in day.items() if name in owned}
             self._catalog, self._until = parts.catalog.version, now + OWNED_FRESH_S
         return self._found
 
 
-def _owned(line: break_even.Line, backend: Backend) -> OwnedView:
+async def _lines(parts: Watched, hours: int) -> dict[str, break_even.Line]:
+    """Of the last closed hours, by backend."""
+    since = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=hours)
+    lines = await break_even.owned(parts.engine, parts.catalog.backends, break_even.Asked(since=since.isoformat()))
+    return {line.observed.backend: line for line in lines}
+
+
+def _owned(line: break_even.Line, last: break_even.Line | None, backend: Backend) -> OwnedView:
     """Against whoever is the first to be cheaper as use falls; one that no use would meet is cheaper always."""
     always = [one for one in line.against if one.utilisation is None]
     met = [one for one in line.against if one.utilisation is not None]
@@ -344,6 +379,7 @@ def _owned(line: break_even.Line, backend: Backend) -> OwnedView:
         hours=line.observed.hours,
         utilisation=None if line.utilisation is None else str(line.utilisation),
         full_usd_per_million=None if line.average is None else usd(line.average),
+        last_hour_usd_per_million=None if last is None or last.average is None else usd(last.average),
         busy_usd_per_million=None if line.busy is None else usd(line.busy),
         idle_usd=usd(line.observed.idle),
         cheaper=None if first is None else first.backend,

@@ -6,6 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.console import backend_drawing as drawing
+from gateway.routing.engine_load import LastHour
+from gateway.routing.router import EngineView
 from gateway.views.backends import BackendRow, EventView, FirstToken, OwnedView, Slot, WorkerView
 from providers.figures import Figures
 from tests.test_backend_watch import LEFT
@@ -57,6 +59,7 @@ def row(state: str, ready_in_s: float = 0.0, workers: int = 1, against: int = 1,
         "up": None,
         "events": (),
         "hourly_usd": None,
+        "owned": None,
     }
     return BackendRow(**(fields | more))  # type: ignore[arg-type]
 
@@ -89,9 +92,45 @@ def test_blocks_of_a_cache_are_squares() -> None:
     drawn = drawing.blocks(Figures(kv_blocks_used=96, kv_blocks_free=160))
     assert drawn is not None and drawn.told == "96 of 256 in use"
     assert [one.kind for one in drawn.squares].count("u") == 60 and len(drawn.squares) == 160
+    assert (drawn.shared, drawn.label) == (None, drawn.told), "an engine that says nothing of shared ones is not said to share none"
+    shared = drawing.blocks(Figures(kv_blocks_used=3870, kv_blocks_free=1250, kv_blocks_shared=1790))
+    assert shared is not None and (shared.told, shared.shared) == ("3,870 of 5,120 in use", 1790)
+    assert shared.label == "3,870 of 5,120 in use, 1,790 of them shared"
+    kinds = [one.kind for one in shared.squares]
+    assert kinds == ["s"] * 56 + ["u"] * 65 + ["e"] * 39, "one square for each 32 blocks, the shared ones first"
+    none = drawing.blocks(Figures(kv_blocks_used=0, kv_blocks_free=5, kv_blocks_shared=0))
+    assert none is not None and {one.kind for one in none.squares} == {"e"} and none.shared == 0
     share = drawing.blocks(Figures(kv_share=0.001))
     assert share is not None and [one.kind for one in share.squares].count("u") == 1, "a little is not nothing"
     assert drawing.blocks(Figures(waiting=3)) is None
+
+
+def test_an_engine_s_card_says_what_the_engine_said_and_no_more() -> None:
+    hour = LastHour(over_s=3600.0, preemptions=2, prefix_hits=0.46)
+    seen = Figures(running=41, waiting=3, batch=40, prompt_tokens=100, prefix_hit_tokens=90, preemptions=7)
+    assert drawing.engine("vllm", EngineView(problem="", age_s=1.0, figures=None)) is None
+    card = drawing.engine("vllm", EngineView(problem="", age_s=1.0, figures=seen, lately=hour))
+    assert card is not None and dict(card.stats) == {
+        "Running": "41",
+        "Waiting": "3",
+        "Batch": "40",
+        "Prefix hits": "46\u00a0%",
+        "Preempted": "2 / h",
+    }
+    assert card.blocks is None and card.device == (("GPU", "not told"),)
+    short = EngineView(problem="", age_s=1.0, figures=seen, lately=replace(hour, over_s=720.0, prefix_hits=None))
+    card = drawing.engine("vllm", short)
+    assert card is not None and (dict(card.stats)["Preempted"], dict(card.stats)["Prefix hits"]) == ("2 in 12 min", "90\u00a0%")
+    card = drawing.engine("vllm", EngineView(problem="", age_s=1.0, figures=seen))
+    assert card is not None and dict(card.stats)["Preempted"] == "7 in all"
+    silent = drawing.engine("local", EngineView(problem="", age_s=1.0, figures=Figures()))
+    assert silent is not None and {words for _, words in silent.stats} == {"not told"}
+    assert silent.device == (("GPU", "none, CPU alone"),)
+    gpu = Figures(device_memory_used_bytes=71_400_000_000, device_memory_bytes=80_000_000_000, device_busy_share=0.83)
+    card = drawing.engine("local", EngineView(problem="", age_s=1.0, figures=gpu))
+    assert card is not None and card.device == (("GPU utilisation", "83\u00a0%"), ("GPU memory", "71.4 of 80.0 GB"))
+    card = drawing.engine("local", EngineView(problem="", age_s=1.0, figures=replace(gpu, device_busy_share=None)))
+    assert card is not None and card.device[0] == ("GPU utilisation", "not told"), "its driver's library is missing"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +160,7 @@ def test_whether_a_machine_is_worth_its_money() -> None:
         hours=24,
         utilisation="0.8300",
         full_usd_per_million="0.38",
+        last_hour_usd_per_million="0.41",
         busy_usd_per_million="0.31",
         idle_usd="6.41",
         cheaper="gemini-flash",

@@ -7,8 +7,14 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from sqlalchemy import insert
 
 from gateway.backend_watch import Event, Minute
+from gateway.db.tables import owned_hours, rollups
+from gateway.money.ledger import HOUR_US
+from gateway.settings import BackendSettings
+from providers.figures import Figures
 from tests.console.checks import seen, sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths
@@ -97,6 +103,52 @@ async def test_live_parts_stand_alone(site: Site, part: str) -> None:
     answer = await browser.get(f"/console/backends/-/{part}")
     assert answer.status_code == 200 and "<html" not in answer.text and seen(answer.text).wrong == []
     assert (await browser.get("/console/backends/-/nothing")).status_code == 404
+
+
+async def _closed_hours(site: Site, backend: str) -> None:
+    """Alike whatever the hour is: 400,000 micro-USD owed, 300,000 of them shares of 450,000 tokens."""
+    now_us = time.time_ns() // 1000
+    async with site.parts.engine.begin() as connection:
+        for hour_us in (now_us - now_us % HOUR_US - HOUR_US, now_us - now_us % HOUR_US):
+            hour = {"backend": backend, "hour_us": hour_us, "owed": 400_000_000, "covered_us": HOUR_US, "written": 1}
+            await connection.execute(insert(owned_hours).values(hour))
+            row = {"bucket_us": hour_us, "org_id": 1, "team_id": 1, "key_id": 1, "backend": backend, "vendor": "v", "model": "m", "tag": ""}
+            spent = {"route": "assistant", "outcome": "completed", "cost": 300_000_000, "input_tokens": 300_000, "output_tokens": 150_000}
+            await connection.execute(insert(rollups).values(row | spent))
+            idle = {"route": "", "outcome": "idle", "cost": 100_000_000, "input_tokens": 0, "output_tokens": 0}
+            await connection.execute(insert(rollups).values(row | idle))
+
+
+async def test_an_engine_has_a_card_and_the_api_says_the_same(site: Site) -> None:
+    mine = BackendSettings(name="mine", vendor="vllm", model="m", base_url="http://127.0.0.1:9/v1", hourly_usd="2.49")
+    file = site.parts.file
+    await site.application.reload(replace(file, backends=(*file.backends, mine)))
+    load, now = site.parts.router.states(site.parts.catalog)["mine"].engine, time.monotonic()
+    said = Figures(running=41, waiting=3, batch=40, kv_blocks_used=3870, kv_blocks_free=1250, kv_blocks_shared=1790, preemptions=7)
+    load.said(now, now + 600.0, said, (0, 0))
+    await _closed_hours(site, "mine")
+    browser = await site.signed_in()
+    page = await browser.get("/console/backends")
+    sound(page, paths(site))
+    for words in (
+        "shared prefix, 1,790",
+        "3,870 of 5,120 in use, 1,790 of them shared",
+        "7 in all",
+        "$2.49 an hour",
+        "Idle booked",
+        "$0.889 / M tok",
+        "$0.667 / M tok",
+        "It was busy 75\u00a0% of the last",
+    ):
+        assert words in page.text, words
+    assert page.text.count('class="s"') == 56 and "GPU</dt><dd>not told" in page.text
+    headers = {"authorization": f"Bearer {await site.key('ops', 'admin')}"}
+    rows = (await site.browser().get("/admin/backends", headers=headers)).json()["data"]
+    row = next(one for one in rows if one["backend"] == "mine")
+    assert (row["engine"]["figures"]["kv_blocks_shared"], row["engine"]["figures"]["batch"]) == (1790, 40)
+    costs = [row["owned"][f"{name}_usd_per_million"] for name in ("last_hour", "full", "busy")]
+    assert costs == ["0.888888889", "0.888888889", "0.666666667"] and row["owned"]["utilisation"] == "0.7500"
+    assert row["engine"]["lately"] is None, "it was not read for a minute"
 
 
 async def test_a_page_of_no_backends_says_what_to_do(site: Site) -> None:

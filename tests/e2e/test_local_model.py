@@ -131,6 +131,7 @@ def test_a_second_tollway_routes_here_and_sees_the_engine(gateway: Gateway, tmp_
             kv_bytes_cap=stats.kv_bytes_cap,
             kv_blocks_used=stats.kv_blocks_used,
             kv_blocks_free=stats.kv_blocks_free,
+            kv_blocks_shared=0,
             prompt_tokens=stats.prompt_tokens,
             prefix_hit_tokens=stats.prefix_hit_tokens,
             output_tokens=stats.output_tokens,

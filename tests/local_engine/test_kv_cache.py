@@ -44,8 +44,14 @@ def test_full_leading_blocks_are_shared_while_they_live_and_afterwards(shared: i
     second = Table("")
     assert pool.match(second, other) == hit
     assert second.blocks == first.blocks[: hit // B]
-    pool.check([first, second])
+    assert pool.shared_blocks == hit // B, "each block once, however many hold it"
+    third = Table("")
+    pool.match(third, other)
+    assert pool.shared_blocks == hit // B
+    pool.check([first, second, third])
+    pool.release(third, "")
     pool.release(second, "")
+    assert pool.shared_blocks == 0
     pool.release(first, "")
     assert pool.match(second, other) == hit  # known, though nobody holds them
     pool.release(second, "")

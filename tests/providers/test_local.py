@@ -375,7 +375,7 @@ async def test_its_figures_are_those_of_the_socket(provider: LocalProvider, sock
     await client.close()
     assert (still.waiting, still.running, still.prefill_tokens) == (0, 0, 0)
     assert (still.kv_bytes_used, still.kv_bytes_cap) == (stats.kv_bytes_used, stats.kv_bytes_cap)
-    assert (still.kv_blocks_used, still.kv_blocks_free) == (stats.kv_blocks_used, stats.kv_blocks_free)
+    assert (still.kv_blocks_used, still.kv_blocks_free, still.kv_blocks_shared) == (stats.kv_blocks_used, stats.kv_blocks_free, 0)
     assert still.kv_share == stats.kv_bytes_used / stats.kv_bytes_cap
     assert (still.prompt_tokens, still.prefix_hit_tokens) == (stats.prompt_tokens, stats.prefix_hit_tokens)
     assert (still.output_tokens, still.preemptions, still.steps) == (stats.output_tokens, stats.preemptions, stats.steps)

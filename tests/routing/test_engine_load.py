@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.routing.choose import Knobs, assess, choose
-from gateway.routing.engine_load import EngineLoad
+from gateway.routing.engine_load import EngineLoad, LastHour
 from gateway.routing.features import Features
 from gateway.routing.state import BackendState
 from providers.figures import Figures
@@ -36,6 +36,35 @@ def test_full_is_a_full_cache_that_somebody_waits_for() -> None:
     assert not load.full(1.0)
     load.said(0.0, 10.0, Figures(waiting=1, running=8, kv_share=0.97), (0, 0))
     assert load.full(1.0) and not load.full(11.0)
+
+
+def test_the_last_hour_is_what_totals_grew_by() -> None:
+    growth = EngineLoad().growth
+    assert growth.lately(0.0) is None
+    growth.told(0.0, Figures(preemptions=5, prompt_tokens=1000, prefix_hit_tokens=100))
+    growth.told(30.0, Figures(preemptions=6, prompt_tokens=1100, prefix_hit_tokens=150))
+    assert growth.lately(30.0) is None, "half a minute is no rate"
+    growth.told(90.0, Figures(preemptions=6, prompt_tokens=1200, prefix_hit_tokens=250))
+    told = growth.lately(90.0)
+    assert told == LastHour(over_s=90.0, preemptions=1, prefix_hits=0.75)
+    growth.told(120.0, Figures(preemptions=2, prompt_tokens=100, prefix_hit_tokens=0))
+    told = growth.lately(120.0)
+    assert told is not None and (told.preemptions, told.prefix_hits) == (3, 0.5), "it was started anew and has done so much since"
+
+
+def test_what_is_over_an_hour_ago_counts_no_more() -> None:
+    growth = EngineLoad().growth
+    for minute in range(200):
+        growth.told(60.0 * minute, Figures(preemptions=minute))
+    told = growth.lately(60.0 * 199)
+    assert told == LastHour(over_s=3600.0, preemptions=60, prefix_hits=None)
+    growth.told(60.0 * 400, Figures(preemptions=250))
+    assert growth.lately(60.0 * 400) is None, "nothing was read for hours"
+    silent = EngineLoad().growth
+    silent.told(0.0, Figures())
+    silent.told(60.0, Figures(prompt_tokens=5))
+    silent.told(120.0, Figures(prompt_tokens=9))
+    assert silent.lately(120.0) == LastHour(over_s=120.0, preemptions=None, prefix_hits=None)
 
 
 def busy(state: BackendState, figures: Figures, until: float = 100.0) -> BackendState:
