@@ -33,6 +33,7 @@ from gateway.decision_log import EXPIRE_S, DecisionLog
 from gateway.engine_figures import EngineFigures
 from gateway.exchange import Exchange
 from gateway.log import setup_logging
+from gateway.money import settling
 from gateway.money.accounts import Accounts
 from gateway.money.keeper import BEAT_S, CLOSE_S, Keeper
 from gateway.money.limits import Limits as RateLimits
@@ -101,6 +102,7 @@ class Application:
         await self.keeper.beat()  # before the first request that draws on it
         self.ticker.every("owned hardware", BEAT_S, self.keeper.beat)
         self.ticker.every("owned hours", CLOSE_S, self.keeper.close_hours)
+        self.ticker.every("roll-ups", settling.EVERY_S, settling.Settler(self.parts.engine).settle)
         self.ticker.every("budget alerts", self.parts.settings.alerts.every_s, self.alerting.look)
         self.ticker.every("budget shares", EVERY_S, self.parts.budget_shares.look)
         self.ticker.every("alert deliveries", 1.0, self.alerting.deliver)

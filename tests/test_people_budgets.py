@@ -10,7 +10,8 @@ from sqlalchemy import func, insert, select, update
 
 from gateway import audit, people, rates
 from gateway.access import Actor
-from gateway.db.tables import budget_windows, budgets, rollups
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import budget_windows, budgets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.people import NewBudget, NewKey
 from tests.conftest import Database

@@ -12,7 +12,8 @@ from sqlalchemy import insert, select, update
 from gateway import people
 from gateway.access import Actor
 from gateway.auth import digest_of, live_keys, principal_from
-from gateway.db.tables import api_keys, former_secrets, rollups
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import api_keys, former_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.labels import Labels
 from gateway.people import KeyChange, NewKey, members

@@ -49,7 +49,7 @@ def handlers(parts: views.Watched) -> list[BaseRouteHandler]:
 
 def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> dict[str, Any]:
     """What the template needs."""
-    total, before = told.by_team.total, told.by_team.before
+    total, before = told.by_team.total, told.before
     return {
         "query": query,
         "told": told,

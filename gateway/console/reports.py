@@ -154,7 +154,7 @@ def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
         "query": query,
         "told": told,
         "total": total,
-        "before": told.series.before,
+        "before": told.before,
         "subtitle": f"{shell.spelled(query)} · {query.one('team') or 'all teams that you see'}",
         "cut": told.since_us > query.buckets[0],
         "by": by,
@@ -165,7 +165,7 @@ def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
         "ranges": RANGES,
         "chips": [(f"{name}: {value}", query.without(name, value)) for name in FILTERS for value in query.words.get(name, ())],
         "chart": chart,
-        "per": word(told.series.steps.step_us),
+        "per": word(told.series.steps.step_us) + drawn_since(told, query),
         "slots": {one.label: one.slot for one in chart.legend},
         "groups": told.groups[:SHOWN],
         "groups_more": max(0, len(told.groups) - SHOWN),
@@ -180,6 +180,14 @@ def shown(told: views.Told, query: Query, catalog: Catalog) -> dict[str, Any]:
         "checked": None if told.ledger is None else checked(total.cost, told.ledger, None, query),
         "check": query.url("/console/reports/check", measure=None, check=None, **since),
     }
+
+
+def drawn_since(told: views.Told, query: Query) -> str:
+    """Says so where the chart begins later than the report."""
+    at_us = told.series.steps.starts[0]
+    if at_us <= told.since_us:
+        return ""
+    return f", since {figures.day(at_us, query.zone)} {figures.clock(at_us, query.zone)}: before that it is too many rows to draw"
 
 
 def drawn(told: views.Told, query: Query, catalog: Catalog) -> charts.Chart:

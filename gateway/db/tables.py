@@ -1,71 +1,30 @@
 """The tables. One representation on SQLite and Postgres: instants are BIGINT microseconds since 1970, money is BIGINT nano-USD,
 UUIDs are native on Postgres and BLOB(16) on SQLite. Plain functions in the rooms that own a table do the queries.
+
+Roll-ups are in rollup_tables.py.
 """
 
 from __future__ import annotations
-
-from typing import Any
-from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Dialect,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     SmallInteger,
     Table,
     Text,
-    TypeDecorator,
     UniqueConstraint,
     false,
     text,
 )
-from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
-from sqlalchemy.types import TypeEngine
 
-HEAD = "0011"  # the migration this program is made for; a test compares it with the scripts
+from gateway.db.columns import Id, Uid, count, metadata, usage_classes, word
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-
-class Uid(TypeDecorator[UUID]):
-    """uuid.UUID in Python; UUID on Postgres, 16 bytes on SQLite."""
-
-    impl = LargeBinary(16)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(PostgresUUID(as_uuid=True) if dialect.name == "postgresql" else LargeBinary(16))
-
-    def process_bind_param(self, value: UUID | None, dialect: Dialect) -> Any:
-        return value if value is None or dialect.name == "postgresql" else value.bytes
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:
-        return value if value is None or isinstance(value, UUID) else UUID(bytes=bytes(value))
-
-
-Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up by itself only for INTEGER
-
-
-def _count(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False, server_default=text("0"))
-
-
-def _word(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False, server_default="")
-
+HEAD = "0012"  # the migration this program is made for; a test compares it with the scripts
 
 # one row, read every second by every worker: a change of anything below the line is seen when `version` moved
 catalog_version = Table(
@@ -168,7 +127,7 @@ login_failures = Table(
     metadata,
     Column("subject", LargeBinary, primary_key=True),  # SHA-256, so that what somebody mistyped is not kept
     Column("since_us", BigInteger, nullable=False),
-    _count("failures"),
+    count("failures"),
     Index(None, "since_us"),
 )
 
@@ -227,8 +186,8 @@ budget_windows = Table(
     Column("budget_id", BigInteger, ForeignKey("budgets.id"), nullable=False),
     Column("starts_at_us", BigInteger, nullable=False),
     Column("ends_at_us", BigInteger),
-    _count("spent"),
-    _count("leased"),
+    count("spent"),
+    count("leased"),
     Column("wanted_at_us", BigInteger),
     UniqueConstraint("budget_id", "starts_at_us"),
     postgresql_with={"fillfactor": 50},
@@ -253,7 +212,7 @@ budget_alerts = Table(
     Column("at_us", BigInteger, nullable=False),
     Column("spent", BigInteger, nullable=False),
     Column("cap", BigInteger, nullable=False),
-    _count("tries"),
+    count("tries"),
     Column("due_at_us", BigInteger),  # NULL = nothing is to be delivered (any more)
     Column("delivered_at_us", BigInteger),
     Index(None, "due_at_us"),
@@ -268,7 +227,7 @@ gateway_processes = Table(
     Column("journal_dir", Text, nullable=False),
     Column("started_at_us", BigInteger, nullable=False),
     Column("heartbeat_at_us", BigInteger, nullable=False),
-    _count("sync_seq"),
+    count("sync_seq"),
     Column("state", Text, nullable=False),  # live | closed
 )
 
@@ -278,25 +237,9 @@ budget_leases = Table(
     Column("process_id", Uid, primary_key=True),
     Column("window_id", BigInteger, primary_key=True),
     Column("amount", BigInteger, nullable=False),
-    _count("idle"),
+    count("idle"),
     Index(None, "window_id"),
 )
-
-
-def _usage_classes() -> list[Column[int]]:
-    names = (
-        "input_tokens",
-        "cache_read_tokens",
-        "cache_write_5m_tokens",
-        "cache_write_1h_tokens",
-        "input_audio_tokens",
-        "input_image_tokens",
-        "output_tokens",
-        "reasoning_tokens",
-        "output_audio_tokens",
-        "output_image_tokens",
-    )
-    return [_count(name) for name in names]
 
 
 usage = Table(
@@ -308,17 +251,17 @@ usage = Table(
     Column("org_id", BigInteger, nullable=False),
     Column("team_id", BigInteger, nullable=False),
     Column("key_id", BigInteger, nullable=False),
-    *(_word(name) for name in ("route", "backend", "vendor", "model", "price_id", "surface", "kind", "tag", "provider_id", "error")),
+    *(word(name) for name in ("route", "backend", "vendor", "model", "price_id", "surface", "kind", "tag", "provider_id", "error")),
     Column("outcome", Text, nullable=False),
     Column("status", SmallInteger, nullable=False, server_default=text("0")),
     Column("cost", BigInteger),  # NULL = unpriced, which is not zero
-    _count("saved"),
-    *_usage_classes(),
+    count("saved"),
+    *usage_classes(),
     Column("stated", BigInteger),  # the vendor's own figure of the cost
     Column("estimated", Boolean, nullable=False, server_default=false()),
     Column("streamed", Boolean, nullable=False, server_default=false()),
     Column("ttft_ms", Integer),
-    _count("duration_ms"),
+    count("duration_ms"),
     Column("charges", Text, nullable=False, server_default="[]"),  # JSON list of budget window ids
     Column("process_id", Uid, nullable=False),
     Column("marks", SmallInteger, nullable=False, server_default=text("0")),  # bits of money/marks.py
@@ -333,15 +276,15 @@ attempts = Table(
     metadata,
     Column("request_id", Uid, primary_key=True),
     Column("n", SmallInteger, primary_key=True),
-    *(_word(name) for name in ("backend", "vendor", "model", "price_id", "error", "provider_id")),
+    *(word(name) for name in ("backend", "vendor", "model", "price_id", "error", "provider_id")),
     Column("outcome", Text, nullable=False),
     Column("status", SmallInteger, nullable=False, server_default=text("0")),
     Column("cost", BigInteger),
     Column("worst", BigInteger),
-    *_usage_classes(),
+    *usage_classes(),
     Column("estimated", Boolean, nullable=False, server_default=false()),
     Column("ttft_ms", Integer),
-    _count("duration_ms"),
+    count("duration_ms"),
     Column("began_ms", Integer),  # after the request was admitted; NULL = not known
 )
 
@@ -377,7 +320,7 @@ owned_spans = Table(
     Column("until_us", BigInteger, nullable=False),
     Column("machine", Text, nullable=False),  # which of several that one backend's name stands for
     Column("rate", BigInteger, nullable=False),  # nano-USD per hour
-    _count("load"),  # mean tokens that the process had in flight there
+    count("load"),  # mean tokens that the process had in flight there
     Index(None, "backend", "until_us"),
 )
 
@@ -387,7 +330,7 @@ owned_hours = Table(
     metadata,
     Column("backend", Text, primary_key=True),
     Column("hour_us", BigInteger, primary_key=True),
-    *(_word(name) for name in ("vendor", "model")),
+    *(word(name) for name in ("vendor", "model")),
     Column("owed", BigInteger),  # hours × rate in nano-USD; NULL = open
     Column("covered_us", BigInteger),
     Column("written", SmallInteger, nullable=False, server_default=text("0")),  # rows that were booked for it
@@ -395,56 +338,6 @@ owned_hours = Table(
     Index(None, "check_at_us"),
 )
 
-
-def _rollup_keys() -> list[Column[Any]]:
-    return [
-        Column("bucket_us", BigInteger, primary_key=True),  # start of a quarter of an hour
-        *(Column(name, BigInteger, primary_key=True) for name in ("org_id", "team_id", "key_id")),
-        *(Column(name, Text, primary_key=True) for name in ("route", "backend", "vendor", "model", "outcome", "tag")),
-    ]
-
-
-def _team_keys() -> list[Column[Any]]:
-    return [
-        *(Column(name, BigInteger, primary_key=True) for name in ("span_us", "bucket_us", "org_id", "team_id")),
-        Column("outcome", Text, primary_key=True),
-    ]
-
-
-def _latency_keys() -> list[Column[Any]]:
-    return [Column("metric", Text, primary_key=True), Column("octave", SmallInteger, primary_key=True)]  # metric: ttft | duration
-
-
-def _rollup_sums() -> list[Column[int]]:
-    return [
-        *(_count(name) for name in ("requests", "attempts", "cost", "saved", "unpriced", "estimated")),
-        *_usage_classes(),
-        *(_count(name) for name in ("ttft_count", "ttft_ms", "duration_ms", "failovers")),
-    ]
-
-
-def _octave() -> list[Column[int]]:
-    return [_count(name) for name in ("n0", "n1", "n2", "n3")]
-
-
-rollups = Table("rollups", metadata, *_rollup_keys(), *_rollup_sums(), Index(None, "team_id", "bucket_us"), sqlite_with_rowid=False)
-
-# how many requests fell into which bin of a latency, the four bins of a doubling in one row: money/latencies.py. Apart from rollups, so
-# that both add up by upsert
-latency_rollups = Table("latency_rollups", metadata, *_rollup_keys(), *_latency_keys(), *_octave(), sqlite_with_rowid=False)
-
-# the same by team alone, once per hour and once per day of UTC: what a month by team is read from. Rows that are changed all day long
-team_rollups = Table("team_rollups", metadata, *_team_keys(), *_rollup_sums(), sqlite_with_rowid=False, postgresql_with={"fillfactor": 50})
-
-team_latency_rollups = Table(
-    "team_latency_rollups",
-    metadata,
-    *_team_keys(),
-    *_latency_keys(),
-    *_octave(),
-    sqlite_with_rowid=False,
-    postgresql_with={"fillfactor": 50},
-)
 
 decisions = Table(
     "decisions",
@@ -487,7 +380,7 @@ backend_orders = Table(
     metadata,
     Column("backend", Text, primary_key=True),
     Column("drained_at_us", BigInteger),  # NULL = it takes requests
-    _word("drained_by"),
-    _word("note"),
+    word("drained_by"),
+    word("note"),
     Column("probe_at_us", BigInteger),  # the last time that somebody would not wait for the end of an ejection
 )

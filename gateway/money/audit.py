@@ -17,25 +17,16 @@ from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import snapshot
-from gateway.db.tables import (
-    adjustments,
-    attempts,
-    budget_leases,
-    budget_windows,
-    budgets,
-    gateway_processes,
-    latency_rollups,
-    rollups,
-    team_rollups,
-    usage,
-)
+from gateway.db.rollup_tables import coarse_latency_rollups, coarse_rollups, latency_rollups, rollups
+from gateway.db.tables import adjustments, attempts, budget_leases, budget_windows, budgets, gateway_processes, usage
 from gateway.money.closing import wrong_hours
+from gateway.money.cuts import CUTS, LATENCIES, SUMS, Side, added
 from gateway.money.latencies import COUNTS
 from gateway.money.ledger import BOOKED, BUCKET_US, DAY_US, HOUR_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup
-from gateway.money.rebuild import TEAM_TABLES, Page, pages, team_sums
+from gateway.money.rebuild import Page, pages
 from gateway.money.records import UsageRecord
 from gateway.money.reports import OUTCOMES
-from gateway.money.retention import pruned_until
+from gateway.money.settling import pruned_until, settled_in
 
 LISTED_MAX = 1000  # broken ones that are named; the others are counted
 PAGE = 2000
@@ -118,14 +109,17 @@ class _Auditor:
                 await self._compare(latency_rollups, LATENCY_KEYS, COUNTS, made.latency_rows(), bucket_us)
             after_us = await self._next(bucket_us + BUCKET_US)
             day_us = bucket_us - bucket_us % DAY_US
-            if day_us >= pruned and (after_us is None or after_us >= day_us + DAY_US):
-                await self._teams(day_us)
+            if after_us is None or after_us >= day_us + DAY_US:
+                await self._coarse(day_us, pruned)
             bucket_us = after_us
 
     async def _next(self, since_us: int) -> int | None:
         """The next quarter of an hour of which the ledger or the roll-ups know."""
-        columns = (usage.c.started_at_us, rollups.c.bucket_us, latency_rollups.c.bucket_us, team_rollups.c.bucket_us)
-        known = [(await self._connection.execute(select(func.min(one)).where(one >= since_us))).scalar_one() for one in columns]
+        columns: list[tuple[Any, list[Any]]] = [(table.c.bucket_us, []) for table in (rollups, latency_rollups)]
+        for table in (coarse_rollups, coarse_latency_rollups):  # as their key begins: of all else there is more
+            columns.append((table.c.bucket_us, [table.c.cut == CUTS[0].name, table.c.span_us == HOUR_US]))
+        columns.append((usage.c.started_at_us, []))
+        known = [(await self._connection.execute(select(func.min(at)).where(at >= since_us, *of))).scalar_one() for at, of in columns]
         least = min((one for one in known if one is not None), default=None)
         return None if least is None else least - least % BUCKET_US
 
@@ -166,15 +160,24 @@ class _Auditor:
         rows = await self._connection.execute(select(*columns).where(table.c.bucket_us == bucket_us))
         self._differ(table, keys, sums, made, rows.all())
 
-    async def _teams(self, day_us: int) -> None:
-        """The roll-ups by team of a day beside the sums of its quarters."""
-        for table, keys, sums in TEAM_TABLES:
-            columns = [table.c[name] for name in (*keys, *sums)]
-            there = select(*columns).where(table.c.bucket_us >= day_us, table.c.bucket_us < day_us + DAY_US)
-            made: list[Any] = []
+    async def _coarse(self, day_us: int, pruned_us: int) -> None:
+        """What may be read of a day's coarse roll-ups beside the sums of its quarters; latencies as far as there are quarters of them."""
+        there = await settled_in(self._connection, day_us, day_us + DAY_US)
+        for side in (SUMS, LATENCIES):
             for span_us in (HOUR_US, DAY_US):
-                made += (await self._connection.execute(team_sums(table, span_us, day_us))).all()
-            self._differ(table, keys, sums, made, (await self._connection.execute(there)).all())
+                for at_us in range(day_us, day_us + DAY_US, span_us):
+                    if there.has(span_us, at_us) and (side is SUMS or at_us >= pruned_us):
+                        await self._span(side, span_us, at_us)
+
+    async def _span(self, side: Side, span_us: int, at_us: int) -> None:
+        made: list[Any] = []
+        for cut in CUTS:
+            if span_us in cut.spans_us and (side is SUMS or cut.hours):
+                made += (await self._connection.execute(added(side, cut, span_us, at_us, at_us + span_us))).all()
+        columns = [side.coarse.c[name] for name in (*side.keys, *side.values)]
+        of_span = side.coarse.c.span_us == span_us, side.coarse.c.bucket_us == at_us
+        found = select(*columns).where(side.coarse.c.cut.in_([cut.name for cut in CUTS]), *of_span)
+        self._differ(side.coarse, side.keys, side.values, made, (await self._connection.execute(found)).all())
 
     def _differ(self, table: Table, keys: tuple[str, ...], sums: tuple[str, ...], made: Sequence[Any], found_rows: Sequence[Any]) -> None:
         width = len(keys)

@@ -13,8 +13,9 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import reading
+from gateway.db.rollup_tables import rollups
 from gateway.db.session import Dialect, Do, Transaction
-from gateway.db.tables import owned_hours, owned_spans, rollups
+from gateway.db.tables import owned_hours, owned_spans
 from gateway.money.hours import GAP_US, Hour, Span, hour_of, owed, rows_of
 from gateway.money.ledger import BOOKED, BUCKET_US, CLASSES, HOUR_US
 from gateway.money.owned import HISTORY_TOKENS

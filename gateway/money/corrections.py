@@ -79,16 +79,17 @@ def _resolve(sql: Dialect, usage_id: UUID, cost_nanousd: int) -> Transaction[int
     if row["outcome"] != "unknown":
         raise InvalidRequest(f"Request {usage_id} is not unknown: it is {row['outcome']}.", param="id")
     delta = cost_nanousd - (row["cost"] or 0)
+    now = int((yield Do(f"SELECT {sql.clock}"))[0][0])
     made = yield Do(
-        "INSERT INTO adjustments (id, usage_id, delta, reason, created_at_us) VALUES ($1, $2, $3, $4, " + sql.clock + ")"  # noqa: S608
+        "INSERT INTO adjustments (id, usage_id, delta, reason, created_at_us) VALUES ($1, $2, $3, $4, $5)"
         " ON CONFLICT (id) DO NOTHING RETURNING id",
-        (sql.uid(uuid5(usage_id, RESOLVE)), sql.uid(usage_id), delta, RESOLVE),
+        (sql.uid(uuid5(usage_id, RESOLVE)), sql.uid(usage_id), delta, RESOLVE, now),
     )
     if not made:
         return None
     rollup = ledger.Rollup()
     rollup.adjust(record_of(row, ()), delta)
-    yield from write_rollup(rollup)
+    yield from write_rollup(sql, rollup, now)
     if row["price_id"].startswith(HOURLY):
         yield from mark([(row["backend"], hour_of(row["started_at_us"]), row["vendor"], row["model"])])
     for window in sorted(json.loads(row["charges"])):

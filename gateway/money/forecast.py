@@ -235,7 +235,9 @@ async def _past(connection: AsyncConnection, keys: tuple[str, ...], where: Mappi
     soon = today * DAY_US + DAY_US
 
     async def costs(first_us: int, last_us: int, label: Any, by: tuple[str, ...] = keys) -> list[tuple[str, tuple[Any, ...], int]]:
-        wanted = Wanted(keys=by, since_us=first_us, until_us=last_us, label=label, where=where, rows_max=ROWS_MAX, latencies=False)
+        wanted = Wanted(
+            keys=by, since_us=first_us, until_us=last_us, label=label, where=where, rows_max=ROWS_MAX, latencies=False, sums=("cost",)
+        )
         return [(one.label, one.group, one.sums[_COST]) for one in (await read(connection, wanted))[0]]
 
     days: dict[tuple[Any, ...], _Days] = {}

@@ -17,7 +17,7 @@ from gateway.money.records import AttemptEnd, UsageRecord
 from providers.types import Usage
 
 BUCKET_US = 900_000_000  # a quarter of an hour: every zone's midnight lies on one
-HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000  # of UTC: the spans of a team's roll-ups
+HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000  # of UTC: the spans of the coarse roll-ups
 FOREIGN_CHARACTERS = 256  # of a vendor's id or code, or a client's tag
 REPRICE = "reprice"  # the reason of an adjustment: a price that became known late
 IDLE, WARM_UP = "idle", "warm_up"
@@ -51,8 +51,6 @@ ROLLUP_SUMS = (
 )
 _FIRST_CLASS = len(ROLLUP_SUMS) - len(CLASSES)
 LATENCY_KEYS = (*ROLLUP_KEYS, "metric", "octave")
-TEAM_KEYS = ("span_us", "bucket_us", "org_id", "team_id", "outcome")
-TEAM_LATENCY_KEYS = (*TEAM_KEYS, "metric", "octave")
 TYPES = {  # of Postgres arrays; what is not named is BIGINT
     **dict.fromkeys(("id", "request_id", "process_id"), "uuid"),
     **dict.fromkeys(
@@ -83,7 +81,6 @@ ROLLUP_TYPES = TYPES | {"ttft_ms": "bigint", "estimated": "bigint"}
 
 Row = tuple[Any, ...]
 Key = tuple[int, int, int, int, str, str, str, str, str, str]
-TeamKey = tuple[int, int, int, int, str]
 
 
 def clean(text: str) -> str:
@@ -191,12 +188,6 @@ class _Sums:
         self.duration: dict[int, int] = {}
         self.ttft: dict[int, int] = {}
 
-    def merge(self, other: _Sums) -> None:
-        self.sums = list(map(add, self.sums, other.sums))
-        for mine, others in ((self.duration, other.duration), (self.ttft, other.ttft)):
-            for number, times in others.items():
-                mine[number] = mine.get(number, 0) + times
-
     def latencies(self) -> Iterator[Row]:
         """(metric, octave, n0, n1, n2, n3)"""
         for metric, bins in (("duration", self.duration), ("ttft", self.ttft)):
@@ -205,7 +196,7 @@ class _Sums:
 
 
 class Rollup:
-    """Sums of one batch by key, and how many requests fell into which latency bin; and the same by team, per hour and day of UTC."""
+    """Sums of one batch by key, and how many requests fell into which latency bin."""
 
     def __init__(self) -> None:
         self._by_key: dict[Key, _Sums] = {}
@@ -271,22 +262,9 @@ class Rollup:
     def latency_rows(self) -> list[Row]:
         return [(*key, *row) for key in sorted(self._by_key) for row in self._by_key[key].latencies()]
 
-    def team_rows(self) -> tuple[list[Row], list[Row]]:
-        """(rows of sums, rows of latencies) by team, sorted: a month of many keys, models and tags is few of them."""
-        by_team: dict[TeamKey, _Sums] = {}
-        for key, sums in self._by_key.items():
-            _merge(by_team, (HOUR_US, key[0] - key[0] % HOUR_US, key[1], key[2], key[8]), sums)
-        for (_, hour, org, team, outcome), sums in list(by_team.items()):
-            _merge(by_team, (DAY_US, hour - hour % DAY_US, org, team, outcome), sums)
-        keys = sorted(by_team)
-        return [(*key, *by_team[key].sums) for key in keys], [(*key, *row) for key in keys for row in by_team[key].latencies()]
-
-
-def _merge(into: dict[TeamKey, _Sums], key: TeamKey, sums: _Sums) -> None:
-    there = into.get(key)
-    if there is None:
-        there = into[key] = _Sums()
-    there.merge(sums)
+    def hours(self) -> set[int]:
+        """The hours of UTC that it adds to, by their start."""
+        return {key[0] - key[0] % HOUR_US for key in self._by_key}
 
 
 def _add_tokens(sums: list[int], usage: Usage) -> None:

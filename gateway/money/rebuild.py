@@ -1,50 +1,38 @@
 """Makes the roll-ups anew from the ledger, quarter by quarter of an hour, while gateways write; reads the ledger for who checks it.
 
-Those of teams are then added up from the quarters, day by day. Knows no report.
+Marks the hours of each, so that their coarse roll-ups are made from them again. Knows no report.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from msgspec import Struct
-from sqlalchemy import BigInteger, Select, Table, cast, delete, func, insert, literal, select, text
+from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import reading
-from gateway.db.tables import adjustments, attempts, latency_rollups, rollups, team_latency_rollups, team_rollups, usage
+from gateway.db.rollup_tables import latency_rollups, rollups, stale_hours
+from gateway.db.tables import adjustments, attempts, usage
 from gateway.money.latencies import COUNTS
-from gateway.money.ledger import (
-    BUCKET_US,
-    CLASSES,
-    DAY_US,
-    HOUR_US,
-    LATENCY_KEYS,
-    ROLLUP_KEYS,
-    ROLLUP_SUMS,
-    TEAM_KEYS,
-    TEAM_LATENCY_KEYS,
-    Rollup,
-    now_priced,
-)
+from gateway.money.ledger import BUCKET_US, CLASSES, HOUR_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup, now_priced
 from gateway.money.records import AttemptEnd, UsageRecord
-from gateway.money.retention import pruned_until
+from gateway.money.settling import pruned_until, settle
 from providers.types import Usage
 
 PAGE = 2000  # ledger rows read at once
-TEAM_TABLES = ((team_rollups, TEAM_KEYS, ROLLUP_SUMS), (team_latency_rollups, TEAM_LATENCY_KEYS, COUNTS))
 LOCK_WAIT = "SET LOCAL lock_timeout = '30s'"
 # Writers insert rows before they add to the roll-ups. Whoever waits for this lock adds to what we made; whoever had added before has
 # committed its rows, and we read them.
-LOCK = "LOCK TABLE rollups, latency_rollups, team_rollups, team_latency_rollups IN SHARE ROW EXCLUSIVE MODE"
+LOCK = "LOCK TABLE rollups, latency_rollups IN SHARE ROW EXCLUSIVE MODE"
 
 
 async def rebuild(engine: AsyncEngine, since_us: int | None = None, until_us: int | None = None) -> int:
     """Replace the roll-ups of every quarter of an hour that begins in [since_us, until_us); returns how many quarters had rows.
 
-    One short transaction each, and one for each day of teams: it may be stopped and run again at any time.
+    One short transaction each, then those that settle what was marked: it may be stopped and run again at any time.
     """
     first, last = await _edges(engine)
     start = first if since_us is None else max(first, since_us - since_us % BUCKET_US)
@@ -57,11 +45,8 @@ async def rebuild(engine: AsyncEngine, since_us: int | None = None, until_us: in
         async with engine.begin() as connection:
             await _lock(connection)
             filled += await _rebuild_bucket(connection, bucket_us)
-        day_us = bucket_us - bucket_us % DAY_US
-        if day_us >= pruned and (bucket_us + BUCKET_US == day_us + DAY_US or bucket_us + BUCKET_US >= stop):
-            async with engine.begin() as connection:
-                await _lock(connection)
-                await rebuild_teams(connection, day_us)
+            await connection.execute(insert(stale_hours).values(hour_us=bucket_us - bucket_us % HOUR_US, mark=uuid4()))
+    await settle(engine)
     return filled
 
 
@@ -94,27 +79,6 @@ async def _rebuild_bucket(connection: AsyncConnection, bucket_us: int) -> int:
         if made:
             await connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in made])
     return int(rows > 0)
-
-
-async def rebuild_teams(connection: AsyncConnection, day_us: int) -> None:
-    """Add up a day of UTC anew for every team, from the quarters as they stand."""
-    for table, keys, sums in TEAM_TABLES:
-        await connection.execute(delete(table).where(table.c.bucket_us >= day_us, table.c.bucket_us < day_us + DAY_US))
-        for span_us in (HOUR_US, DAY_US):
-            await connection.execute(insert(table).from_select([*keys, *sums], team_sums(table, span_us, day_us)))
-
-
-def team_sums(table: Table, span_us: int, day_us: int) -> Select[Any]:
-    """The rows that one of TEAM_TABLES should hold of a span and a day of UTC, added up from the quarters of an hour."""
-    fine, keys, sums = (rollups, TEAM_KEYS, ROLLUP_SUMS) if table is team_rollups else (latency_rollups, TEAM_LATENCY_KEYS, COUNTS)
-    start = fine.c.bucket_us - fine.c.bucket_us % span_us
-    by = [start, *(fine.c[name] for name in keys[2:])]
-    added = [cast(func.sum(fine.c[name]), BigInteger).label(name) for name in sums]
-    return (
-        select(literal(span_us).label("span_us"), start.label("bucket_us"), *by[1:], *added)
-        .where(fine.c.bucket_us >= day_us, fine.c.bucket_us < day_us + DAY_US)
-        .group_by(*by)
-    )
 
 
 async def _add_rows(connection: AsyncConnection, rollup: Rollup, bucket_us: int) -> int:

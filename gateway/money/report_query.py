@@ -1,45 +1,34 @@
 """Reads sums and latencies of a stretch of time from the coarsest roll-ups that can answer. Knows ids and instants, no name and no zone.
 
-Time is cut where its label changes (a local day, a month); a day or an hour of UTC that lies between two cuts is read as one row, what
-is left at the edges from quarters of an hour. So a report is exact in every zone and reads few rows.
+Time is cut where its label changes (a local day, a month); a day or an hour of UTC that lies between two cuts and is settled is read from
+the smallest cut that has the names asked for (cuts.py), what is left from quarters of an hour. So a report is exact in every zone, up to
+now, and reads few rows.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from msgspec import Struct
-from sqlalchemy import ARRAY, BigInteger, ColumnElement, FromClause, Select, Table, and_, cast, func, literal, select
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, FromClause, Select, Table, and_, cast, func, literal, or_, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.db.tables import latency_rollups, rollups, team_latency_rollups, team_rollups
+from gateway.db.rollup_tables import rollups
 from gateway.errors import InvalidRequest
-from gateway.money.latencies import COUNTS, add_octave
-from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US, ROLLUP_KEYS, ROLLUP_SUMS, TEAM_KEYS
+from gateway.money.cuts import LATENCIES, SUMS, Cut, Side, smallest
+from gateway.money.latencies import add_octave
+from gateway.money.ledger import BUCKET_US, DAY_US, ROLLUP_SUMS
+from gateway.money.settling import Settled, settled_in
 
 ANSWERED = ("completed", "cached")  # whose latencies are told: those of the others say when somebody gave up
 PER_GROUP_MAX = 50  # rows that are read of one group: its outcomes, or the octaves of its latencies
 LABELS_MAX = 20_000  # hours, days, … of one report
-_PIECE = ("label", "start_us", "stop_us")
+RANGES_MAX = 32  # of time in one statement
+_PIECE = ("number", "start_us", "stop_us")
 _QUERY_CANCELED = "57014"
-
-
-class Layer(Struct, frozen=True):
-    """Roll-ups of one span of time. keys: what they can be grouped and filtered by."""
-
-    span_us: int
-    keys: frozenset[str]
-    sums: Table
-    latencies: Table
-
-
-LAYERS = (  # coarsest first
-    Layer(DAY_US, frozenset(TEAM_KEYS[2:]), team_rollups, team_latency_rollups),
-    Layer(HOUR_US, frozenset(TEAM_KEYS[2:]), team_rollups, team_latency_rollups),
-    Layer(BUCKET_US, frozenset(ROLLUP_KEYS[1:]), rollups, latency_rollups),
-)
 
 
 class Piece(Struct, frozen=True):
@@ -52,7 +41,9 @@ class Piece(Struct, frozen=True):
 
 class Wanted(Struct, frozen=True, kw_only=True):
     """keys: columns to group by. where: column -> the value it must have, or a set of values of which it must have one. label: of the
-    quarter that begins at an instant; it never comes back once it has changed. rows_max: of groups."""
+    quarter that begins at an instant; it never comes back once it has changed. rows_max: of groups. sums: those of ROLLUP_SUMS that are
+    read; the others are told as 0.
+    """
 
     keys: tuple[str, ...]
     since_us: int
@@ -61,6 +52,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     where: Mapping[str, Any] = {}
     rows_max: int
     latencies: bool = True
+    sums: tuple[str, ...] = ROLLUP_SUMS
 
 
 class Sums(Struct):
@@ -83,106 +75,193 @@ async def known(connection: AsyncConnection) -> tuple[int, int]:
 
 
 class _Part(Struct, frozen=True):
-    """One table of one layer, what to group its rows by, which columns to add up, and of when."""
+    """One table, and the rows of it that are read. cut: None = quarters of an hour. by: what they are grouped by. values: added up."""
 
-    span_us: int
     table: Table
+    cut: Cut | None
+    span_us: int
     by: tuple[str, ...]
     values: tuple[str, ...]
     pieces: Sequence[Piece]
 
 
+class _Read(Struct, frozen=True):
+    """Rows of (number of the stretch, columns of `by`, sums of `values`). labels: of the stretches; None = between two pieces."""
+
+    labels: Sequence[str | None]
+    by: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+
 async def read(connection: AsyncConnection, wanted: Wanted) -> tuple[list[Sums], Bins]:
     """The sums by label, group and outcome, and the latencies of answered requests by label and group."""
-    needed = {*wanted.keys, *wanted.where}
-    layers = [layer for layer in LAYERS if needed <= layer.keys]
-    labels, pieces = cover(wanted.since_us, wanted.until_us, wanted.label, [layer.span_us for layer in layers])
-    sums: list[Sums] = []
-    bins: Bins = {}
+    settled = await settled_in(connection, wanted.since_us, wanted.until_us)
+    found = await _side(connection, wanted, SUMS, settled)
+    sums = await asyncio.to_thread(_sums, wanted, found)
+    if len({(one.label, one.group) for one in sums}) > wanted.rows_max:
+        too_many(wanted.rows_max)
+    if not wanted.latencies:
+        return sums, {}
+    return sums, await asyncio.to_thread(_bins, wanted, await _side(connection, wanted, LATENCIES, settled))
+
+
+async def _side(connection: AsyncConnection, wanted: Wanted, side: Side, settled: Settled) -> list[_Read]:
+    cut = smallest({*wanted.keys, *wanted.where}, hours=side is LATENCIES)
+    spans = () if cut is None else cut.spans_us
+    labels, pieces = cover(wanted.since_us, wanted.until_us, wanted.label, [*spans, BUCKET_US], settled.has)
+    by = (*wanted.keys, *(side.more or (() if "outcome" in wanted.keys else ("outcome",))))
+    found = []
+    for span_us, there in pieces.items():
+        if there:
+            fine = span_us == BUCKET_US
+            part = _Part(
+                table=side.fine if fine else side.coarse,
+                cut=None if fine else cut,
+                span_us=span_us,
+                by=by,
+                values=side.values if side is LATENCIES else wanted.sums,
+                pieces=there,
+            )
+            numbers, rows = await _rows(connection, wanted, part)
+            found.append(_Read([None if number is None else labels[number] for number in numbers], by, rows))
+    return found
+
+
+def _sums(wanted: Wanted, found: Sequence[_Read]) -> list[Sums]:
     width = len(wanted.keys)
-    of_sums = (*wanted.keys, *(() if "outcome" in wanted.keys else ("outcome",)))
-    of_latencies = (*wanted.keys, "metric", "octave")
-    for layer in layers:
-        there = pieces[layer.span_us]
-        if not there:
-            continue
-        for row in await _rows(connection, wanted, _Part(layer.span_us, layer.sums, of_sums, ROLLUP_SUMS, there)):
-            outcome, values = row[1 + of_sums.index("outcome")], row[1 + len(of_sums) :]
-            sums.append(Sums(labels[row[0]], tuple(row[1 : 1 + width]), outcome, list(map(int, values))))
-        if len({(one.label, one.group) for one in sums}) > wanted.rows_max:
-            too_many(wanted.rows_max)
-        if wanted.latencies:
-            for row in await _rows(connection, wanted, _Part(layer.span_us, layer.latencies, of_latencies, COUNTS, there)):
-                metrics = bins.setdefault((labels[row[0]], tuple(row[1 : 1 + width])), {})
-                add_octave(metrics.setdefault(row[1 + width], {}), row[2 + width], map(int, row[3 + width :]))
-    return sums, bins
+    whole = wanted.sums == ROLLUP_SUMS
+    places = [ROLLUP_SUMS.index(name) for name in wanted.sums]
+    sums: list[Sums] = []
+    for part in found:
+        outcome, first = 1 + part.by.index("outcome"), 1 + len(part.by)
+        for row in part.rows:
+            label, values = part.labels[row[0]], row[first:]
+            if label is None:
+                continue
+            if not whole:
+                given, values = values, [0] * len(ROLLUP_SUMS)
+                for place, value in zip(places, given, strict=True):
+                    values[place] = value
+            sums.append(Sums(label, tuple(row[1 : 1 + width]), row[outcome], values))
+    return sums
 
 
-async def _rows(connection: AsyncConnection, wanted: Wanted, part: _Part) -> Sequence[Sequence[Any]]:
-    """(number of the label, columns of `by`, sums of `values`)"""
+def _bins(wanted: Wanted, found: Sequence[_Read]) -> Bins:
+    width = len(wanted.keys)
+    bins: Bins = {}
+    for part in found:
+        for row in part.rows:
+            label = part.labels[row[0]]
+            if label is None:
+                continue
+            metrics = bins.setdefault((label, tuple(row[1 : 1 + width])), {})
+            add_octave(metrics.setdefault(row[1 + width], {}), row[2 + width], row[3 + width :])
+    return bins
+
+
+async def _rows(connection: AsyncConnection, wanted: Wanted, part: _Part) -> tuple[list[int | None], Sequence[Sequence[Any]]]:
+    """(numbers of the labels of the stretches, the rows)"""
+    if connection.dialect.name == "postgresql":
+        edges, numbers = _edges(part.pieces)
+        at = part.table.c.bucket_us
+        number = func.width_bucket(at, cast(literal(edges, ARRAY(BigInteger)), ARRAY(BigInteger))) - 1
+        statement = _statement(wanted, part, number, part.table).where(or_(*_ranges(at, part.pieces)))
+    else:
+        source, number, start, stop = _pieces(part.pieces)
+        at, numbers = part.table.c.bucket_us, [piece.label for piece in part.pieces]
+        statement = _statement(wanted, part, number, source.join(part.table, and_(at >= start, at < stop)))
     try:
-        rows: Sequence[Sequence[Any]] = (await connection.execute(_statement(connection.dialect.name, wanted, part))).all()
+        rows: Sequence[Sequence[Any]] = (await connection.execute(statement)).all()
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) == _QUERY_CANCELED:
             raise InvalidRequest("The database gave up on this report: shorten the time or group by less.", param="since") from error
         raise
     if len(rows) > wanted.rows_max * PER_GROUP_MAX:
         too_many(wanted.rows_max)
-    return rows
+    return numbers, rows
 
 
 def too_many(rows_max: int) -> NoReturn:
     raise InvalidRequest(f"This report has more than {rows_max} rows: group by less or shorten the time.", param="by")
 
 
-def _statement(dialect: str, wanted: Wanted, part: _Part) -> Select[Any]:
+def _statement(wanted: Wanted, part: _Part, number: ColumnElement[int], source: FromClause) -> Select[Any]:
     table = part.table.c
-    source, number, start, stop = _pieces(dialect, part.pieces)
-    conditions: list[ColumnElement[bool]] = []
-    if dialect == "postgresql":  # the whole stretch once more, as plain numbers: what a planner needs to know how few rows these are
-        conditions += [table.bucket_us >= part.pieces[0].start_us, table.bucket_us < part.pieces[-1].stop_us]
-    conditions += [
+    conditions: list[ColumnElement[bool]] = [
         table[name].in_(sorted(value)) if isinstance(value, frozenset) else table[name] == value for name, value in wanted.where.items()
     ]
-    if "span_us" in table:
-        conditions.append(table.span_us == part.span_us)
+    if part.cut is not None:
+        conditions += [table.cut == part.cut.name, table.span_us == part.span_us]
     if "metric" in part.by:
         conditions.append(table.outcome.in_(ANSWERED))
-    groups: list[ColumnElement[Any]] = [number, *(table[name] for name in part.by)]
-    joined = source.join(part.table, and_(table.bucket_us >= start, table.bucket_us < stop))
-    sums = [func.sum(table[name]) for name in part.values]
-    return select(*groups, *sums).select_from(joined).where(*conditions).group_by(*groups).limit(wanted.rows_max * PER_GROUP_MAX + 1)
+    stretch = number.label("stretch")
+    groups: list[ColumnElement[Any]] = [table[name] for name in part.by]
+    sums = [cast(func.sum(table[name]), BigInteger) for name in part.values]  # else Postgres answers with decimals, which are slow
+    grouped = select(stretch, *groups, *sums).select_from(source).where(*conditions).group_by(stretch, *groups)
+    return grouped.limit(wanted.rows_max * PER_GROUP_MAX + 1)
 
 
-def _pieces(dialect: str, pieces: Sequence[Piece]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int], ColumnElement[int]]:
-    """The pieces as something to join with: (source, label, start, stop)."""
-    if dialect == "postgresql":
-        lists = ([one.label for one in pieces], [one.start_us for one in pieces], [one.stop_us for one in pieces])
-        source = func.unnest(*(cast(literal(values, ARRAY(BigInteger)), ARRAY(BigInteger)) for values in lists))
-        piece = source.table_valued(*_PIECE, name="piece").render_derived()
-        return piece, *(piece.c[name] for name in _PIECE)  # type: ignore[return-value]
-    text = "[" + ",".join(f"[{one.label},{one.start_us},{one.stop_us}]" for one in pieces) + "]"
+def _edges(pieces: Sequence[Piece]) -> tuple[list[int], list[int | None]]:
+    """For Postgres, which looks a row's stretch up in a sorted list, but would compare every row with every piece in a join: the instants
+    where a stretch begins, and the number of each one's label; None = no piece."""
+    edges: list[int] = []
+    numbers: list[int | None] = []
+    for piece in pieces:
+        if edges and edges[-1] == piece.start_us:
+            numbers[-1] = piece.label
+        else:
+            edges.append(piece.start_us)
+            numbers.append(piece.label)
+        edges.append(piece.stop_us)
+        numbers.append(None)
+    return edges, numbers
+
+
+def _ranges(at: ColumnElement[int], pieces: Sequence[Piece]) -> list[ColumnElement[bool]]:
+    """Which rows are read: all between the first and the last piece where there are many gaps."""
+    joined: list[tuple[int, int]] = []
+    for piece in pieces:
+        if joined and joined[-1][1] == piece.start_us:
+            joined[-1] = joined[-1][0], piece.stop_us
+        else:
+            joined.append((piece.start_us, piece.stop_us))
+    if len(joined) > RANGES_MAX:
+        joined = [(joined[0][0], joined[-1][1])]
+    return [and_(at >= start_us, at < stop_us) for start_us, stop_us in joined]
+
+
+def _pieces(pieces: Sequence[Piece]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int], ColumnElement[int]]:
+    """For SQLite, which looks up each piece in the key's tree, something to join with: (source, number of the piece, start, stop)."""
+    text = "[" + ",".join(f"[{place},{one.start_us},{one.stop_us}]" for place, one in enumerate(pieces)) + "]"
     each = func.json_each(text).table_valued("value", name="each_piece")
     columns = [func.json_extract(each.c.value, f"$[{place}]").label(name) for place, name in enumerate(_PIECE)]
     listed = select(*columns).cte("piece").prefix_with("MATERIALIZED")  # else the text is read once more for every row that is joined
     return listed, *(listed.c[name] for name in _PIECE)  # type: ignore[return-value]
 
 
-def cover(since_us: int, until_us: int, label: Callable[[int], str], spans_us: Sequence[int]) -> tuple[list[str], dict[int, list[Piece]]]:
+def cover(
+    since_us: int,
+    until_us: int,
+    label: Callable[[int], str],
+    spans_us: Sequence[int],
+    there: Callable[[int, int], bool] = lambda span_us, at_us: True,
+) -> tuple[list[str], dict[int, list[Piece]]]:
     """Cut [since_us, until_us) into pieces of one label each: (the labels, the pieces of each span, in order).
 
-    Every piece of a span is made of whole spans; the coarsest is used wherever it fits. The last span is the grain of the edges.
+    Every piece of a span is made of whole spans; the coarsest is used wherever it fits and is there: `there` says so of a span and where
+    it begins. The last span is the grain of the edges, and always there.
     """
-    cover = _Cover(label, spans_us)
+    cover = _Cover(label, spans_us, there)
     cover.cut(since_us, until_us, spans_us)
     return cover.labels, cover.pieces
 
 
 class _Cover:
-    def __init__(self, label: Callable[[int], str], spans_us: Sequence[int]) -> None:
+    def __init__(self, label: Callable[[int], str], spans_us: Sequence[int], there: Callable[[int, int], bool]) -> None:
         self.labels: list[str] = []
         self.pieces: dict[int, list[Piece]] = {span_us: [] for span_us in spans_us}
         self._label = label
+        self._there = there
 
     def cut(self, start_us: int, stop_us: int, spans: Sequence[int]) -> None:
         if start_us >= stop_us:
@@ -195,7 +274,7 @@ class _Cover:
         self.cut(start_us, first, finer)
         for at_us in range(first, last, span_us):
             name = self._label(at_us)
-            if not finer or self._label(at_us + span_us - BUCKET_US) == name:
+            if not finer or (self._there(span_us, at_us) and self._label(at_us + span_us - BUCKET_US) == name):
                 self._add(span_us, at_us, at_us + span_us, name)
             else:
                 self.cut(at_us, at_us + span_us, finer)

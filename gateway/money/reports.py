@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta, tzinfo
+from operator import add
 from typing import Any
 
 from msgspec import Struct
@@ -239,7 +240,7 @@ class _Folded:
         self.bins: dict[str, dict[int, int]] = {}
 
     def add(self, one: Sums) -> None:
-        self.values = [a + b for a, b in zip(self.values, one.sums, strict=True)]
+        self.values = list(map(add, self.values, one.sums))
         if one.outcome in self.outcomes:
             self.outcomes[one.outcome] += one.sums[_AT["requests"]]
         if one.outcome == ADJUSTED:
@@ -252,7 +253,7 @@ class _Folded:
                 mine[number] = mine.get(number, 0) + times
 
     def merge(self, other: _Folded) -> None:
-        self.values = [a + b for a, b in zip(self.values, other.values, strict=True)]
+        self.values = list(map(add, self.values, other.values))
         for name, value in other.outcomes.items():
             self.outcomes[name] += value
         self.adjusted += other.adjusted

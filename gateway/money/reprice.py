@@ -228,7 +228,7 @@ def _book(sql: Dialect, rated: Sequence[_Rated]) -> Transaction[None]:
         rollup.adjust(one.record, delta, priced=one.before is None and one.after is not None)
         for window in one.charges:
             windows[window] = windows.get(window, 0) + delta
-    yield from write_rollup(rollup)
+    yield from write_rollup(sql, rollup, now)
     yield from mark(late((one.record for one in rated), now))
     yield Many("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", sorted(windows.items()))
 

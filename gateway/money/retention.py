@@ -19,10 +19,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.db.engine import clock_us, reading
-from gateway.db.tables import adjustments, api_keys, attempts, budget_leases, gateway_processes, latency_rollups, retention, teams, usage
+from gateway.db.rollup_tables import latency_rollups
+from gateway.db.tables import adjustments, api_keys, attempts, budget_leases, gateway_processes, retention, teams, usage
 from gateway.money.cells import safe
-from gateway.money.ledger import BUCKET_US
+from gateway.money.ledger import BUCKET_US, HOUR_US
 from gateway.money.pricing import usd
+from gateway.money.settling import settle, settled_in
 
 PAGE = 1000  # rows of one transaction
 PRUNED = "pruned"
@@ -32,11 +34,6 @@ EXPORTED = (
     *(column.name for column in usage.columns if column.name not in (*_HIDDEN, "cost", "saved")),
     *("team", "key", "cost_nanousd", "saved_nanousd", "adjusted_nanousd", "cost_usd"),
 )
-
-
-async def pruned_until(connection: AsyncConnection) -> int:
-    """Rows that began before this instant may be gone; 0 = nothing was ever pruned."""
-    return int((await connection.execute(select(func.coalesce(func.max(retention.c.pruned_until_us), 0)))).scalar_one())
 
 
 async def now_us(engine: AsyncEngine) -> int:
@@ -106,7 +103,7 @@ def _safe(value: Any) -> Any:
 async def prune(engine: AsyncEngine, before_us: int) -> int:
     """Delete rows, attempts and corrections of requests that began before the quarter of an hour of `before_us`; how many rows.
 
-    With them go the latencies by quarter (those by team stay) and processes that ended before. In transactions of at most PAGE rows, or
+    With them go the latencies by quarter (the coarse ones stay) and processes that ended before. In transactions of at most PAGE rows, or
     of one quarter of an hour: it may be stopped and run again at any time.
     """
     before_us -= before_us % BUCKET_US
@@ -124,11 +121,16 @@ async def prune(engine: AsyncEngine, before_us: int) -> int:
 
 
 async def _prune_latencies(engine: AsyncEngine, before_us: int) -> None:
+    """Of hours whose coarse roll-ups hold them; others go the next time."""
+    await settle(engine)
     oldest = select(func.min(latency_rollups.c.bucket_us))
     while True:
         async with engine.begin() as connection:
             bucket_us = (await connection.execute(oldest)).scalar_one()
             if bucket_us is None or bucket_us >= before_us:
+                return
+            hour_us = bucket_us - bucket_us % HOUR_US
+            if not (await settled_in(connection, hour_us, hour_us + HOUR_US)).has(HOUR_US, hour_us):
                 return
             await connection.execute(delete(latency_rollups).where(latency_rollups.c.bucket_us == bucket_us))
 

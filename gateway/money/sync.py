@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct, structs
 
 from gateway.db.session import Dialect, Do, Insert, Many, Rows, Transaction
-from gateway.money import ledger, presence
+from gateway.money import ledger, presence, settling
 from gateway.money.latencies import COUNTS
 from gateway.money.leases import Ask, Books, Line, plan
 from gateway.money.records import UsageRecord
@@ -224,7 +224,7 @@ def write_rows(
         known = {record.id for record in inserted}
         late = [record for record in by_id.values() if record.id not in known and record.outcome != "unknown"]
         resolved = yield from _resolve(sql, late, rollup, now_us)
-    yield from write_rollup(rollup)
+    yield from write_rollup(sql, rollup, now_us)
     yield from presence.mark(presence.late(by_id.values(), now_us))
     return ledger.charges_of(inserted), resolved
 
@@ -306,14 +306,11 @@ def bring_back(sql: Dialect, process: UUID, record: UsageRecord) -> Transaction[
             yield Do("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", (window, delta))
 
 
-def write_rollup(rollup: ledger.Rollup) -> Transaction[None]:
-    """Add the sums to what stands there."""
-    teams, team_latencies = rollup.team_rows()
+def write_rollup(sql: Dialect, rollup: ledger.Rollup, now_us: int) -> Transaction[None]:
+    """Add the sums to what stands there. now_us: the database's clock in this transaction."""
     for table, keys, sums, rows in (
         ("rollups", ledger.ROLLUP_KEYS, ledger.ROLLUP_SUMS, rollup.rows()),
         ("latency_rollups", ledger.LATENCY_KEYS, COUNTS, rollup.latency_rows()),
-        ("team_rollups", ledger.TEAM_KEYS, ledger.ROLLUP_SUMS, teams),
-        ("team_latency_rollups", ledger.TEAM_LATENCY_KEYS, COUNTS, team_latencies),
     ):
         adding = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in sums)
         yield Insert(
@@ -323,6 +320,7 @@ def write_rollup(rollup: ledger.Rollup) -> Transaction[None]:
             rows,
             f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {adding}",
         )
+    yield from settling.marks(sql, rollup.hours(), now_us)
 
 
 def _windows(

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from gateway import audit
 from gateway.access import COMMAND_LINE, Actor
 from gateway.db.engine import reading
-from gateway.db.tables import budget_thresholds, budget_windows, budgets, rollups
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import budget_thresholds, budget_windows, budgets
 from gateway.errors import InvalidRequest, NotFound
 from gateway.instants import future_us
 from gateway.money.windows import PERIODS, bounds, zone

@@ -18,7 +18,8 @@ from gateway import audit
 from gateway.access import ADMIN, COMMAND_LINE, FINANCE, Actor
 from gateway.auth import SCOPES, mint
 from gateway.db.engine import reading
-from gateway.db.tables import api_keys, former_secrets, members, memberships, rollups, sessions, teams
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import api_keys, former_secrets, members, memberships, sessions, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.instants import future_us
 from gateway.labels import checked, mapping

@@ -6,7 +6,7 @@ facet are those that choosing the value would give: every other filter holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -14,14 +14,18 @@ from msgspec.structs import replace
 from sqlalchemy import BigInteger, Select, Text, cast, func, literal, null, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.db.tables import rollups, team_rollups, usage
-from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import usage
+from gateway.money.ledger import BUCKET_US, HOUR_US
 from gateway.money.marks import UNPRICED
+from gateway.money.report_query import Wanted as Added
+from gateway.money.report_query import read
 from gateway.views.explorer_filter import FACETS, ONLY, Wanted, repriced
 from gateway.views.explorer_rows import LOOKED_AT, looked_from, walked
 
 ROLLUPS_AT_ONCE = 50_000  # roll-ups that are read for one page's counts
 MARKED_AT_ONCE = 20_000
+BY_TEAM_MAX = 1_000_000  # teams × bars × outcomes
 FINE_US = 12 * HOUR_US  # shorter stretches are counted row by row, so that their histogram has more than a few bars
 BARS = 50  # at most, about
 STEPS_US = tuple(
@@ -162,35 +166,22 @@ def _fold(groups: Mapping[tuple[Any, ...], int], wanted: Wanted, name: str) -> d
 
 # ---- by team alone, of any length
 async def _by_team(connection: AsyncConnection, wanted: Wanted, step: int) -> dict[tuple[int, int, str], int]:
-    """(start of a bar, team, outcome) -> requests of all that is seen: whole days and hours of UTC from their roll-ups, the edges by
-    quarters."""
+    """(start of a bar, team, outcome) -> requests of all that is seen."""
+    asked = Added(
+        keys=("team_id", "outcome"),
+        since_us=wanted.from_us,
+        until_us=wanted.until_us,
+        label=lambda at_us: str(at_us - at_us % step),
+        where={} if wanted.sight.teams is None else {"team_id": wanted.sight.teams},
+        rows_max=BY_TEAM_MAX,
+        latencies=False,
+        sums=("requests",),
+    )
     found: dict[tuple[int, int, str], int] = {}
-    for span_us, start_us, stop_us in cut(wanted.from_us, wanted.until_us, [span for span in (DAY_US, HOUR_US) if step % span == 0]):
-        table = team_rollups if span_us else rollups
-        at, team, outcome = table.c.bucket_us, table.c.team_id, table.c.outcome
-        bar = at - at % step
-        conditions = [at >= start_us, at < stop_us, table.c.requests > 0, *wanted.sight.on(table)]
-        if span_us:
-            conditions.append(team_rollups.c.span_us == span_us)
-        requests = cast(func.sum(table.c.requests), BigInteger)
-        rows = await connection.execute(select(bar, team, outcome, requests).where(*conditions).group_by(bar, team, outcome))
-        for row in rows:
-            key = (int(row[0]), int(row[1]), row[2])
-            found[key] = found.get(key, 0) + int(row[3])
-    return found
-
-
-def cut(start_us: int, stop_us: int, spans_us: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(span, start, stop) of the pieces of a stretch: the coarsest span wherever it fits, 0 for what is left at the edges."""
-    if start_us >= stop_us:
-        return []
-    if not spans_us:
-        return [(0, start_us, stop_us)]
-    span, finer = spans_us[0], spans_us[1:]
-    first, last = start_us + -start_us % span, stop_us - stop_us % span
-    if first >= last:
-        return cut(start_us, stop_us, finer)
-    return [*cut(start_us, first, finer), (span, first, last), *cut(last, stop_us, finer)]
+    for one in (await read(connection, asked))[0]:
+        key = (int(one.label), *one.group)
+        found[key] = found.get(key, 0) + one.sums[0]
+    return {key: requests for key, requests in found.items() if requests > 0}
 
 
 def _chosen(whole: Mapping[tuple[int, int, str], int], wanted: Wanted) -> dict[tuple[int, str], int]:

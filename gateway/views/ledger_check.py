@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from gateway.db.engine import snapshot
 from gateway.errors import InvalidRequest
 from gateway.money import reports
-from gateway.money.retention import pruned_until
+from gateway.money.settling import pruned_until
 from gateway.views.series import Part, Steps, series, steps
 from gateway.views.spend import OF_ROWS, Asked, rows_sum
 

@@ -26,7 +26,7 @@ from gateway.routing.router import Router
 from gateway.views.attention import STATES, Attention
 from gateway.views.burn import Burn
 from gateway.views.savings import saved_by_routing
-from gateway.views.series import Part, Series, Steps, joined, series, steps, tail
+from gateway.views.series import Part, Series, Steps, before, joined, series, steps, tail
 
 SPLITS = {"team": "team_id", "route": "route", "backend": "backend"}
 ATTENTION_MAX = 5
@@ -90,7 +90,8 @@ class Month(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """money: nano-USD. names: team id -> name and place of birth. missed: answered requests that missed an objective, None = not counted.
+    """money: nano-USD. before: what the same length before came to. names: team id -> name and place of birth. missed: answered requests
+    that missed an objective, None = not counted.
 
     objective_ms: to the first token, where all routes have the same. places_from_us: where the end of the stretch begins that places, what
     choosing saved and a split by other names than teams are of: all of it, unless that is too much to read at once.
@@ -98,6 +99,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     steps: Steps
     by_team: Series
+    before: Part
     split: Series
     names: dict[int, str]
     places: tuple[Place, ...]
@@ -112,20 +114,20 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        return self.by_team.total.of("requests") == 0 and self.month.spent == 0 and not self.by_team.before.of("requests")
+        return self.by_team.total.of("requests") == 0 and self.month.spent == 0 and not self.before.of("requests")
 
 
 async def overview(parts: Watched, asked: Asked) -> Overview:
     """Everything at once, of one instant."""
     at = steps(asked.since_us, asked.until_us, asked.tz)
     where: dict[str, Any] = {} if asked.scope is None else {"team_id": asked.scope}
-    before_us = asked.since_us - (asked.until_us - asked.since_us)
     split = SPLITS[asked.split]
     async with snapshot(parts.engine) as connection:
-        together = await series(connection, (), where, at, before_us=before_us, latencies=True)  # latencies of each team would be many rows
-        apart = await series(connection, ("team_id",), where, at)
-        by_team = Series(at, apart.by, together.points, together.total, together.before)
-        end = tail(by_team.points, at)
+        together = await series(connection, (), where, at, latencies=True)  # latencies of each team would be many rows
+        apart = await series(connection, ("team_id",), where, at, sums=("cost",))
+        compared = await before(connection, where, asked.since_us, asked.until_us)
+        by_team = Series(at, apart.by, together.points, together.total)
+        end = at if asked.scope is None else tail(by_team.points, at)  # by team and place there are no hours
         whole = Steps(end.until_us - end.starts[0], end.starts[:1], end.until_us, end.tz)
         by_place = await series(connection, ("route", "backend", "outcome"), where, whole if split == "team_id" else end)
         names = {row.id: row.name for row in await connection.execute(select(teams.c.id, teams.c.name).order_by(teams.c.id))}
@@ -135,6 +137,7 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
     return Overview(
         steps=at,
         by_team=by_team,
+        before=compared,
         split=by_team if split == "team_id" else _regrouped(by_place, 0 if split == "route" else 1),
         names=names if asked.scope is None else {one: names[one] for one in names if one in asked.scope},
         places=_places(by_place),
@@ -155,7 +158,7 @@ def _regrouped(made: Series, place: int) -> Series:
     for group, stretches in made.by.items():
         for step, part in stretches.items():
             by.setdefault((group[place],), {}).setdefault(step, Part()).merge(part)
-    return Series(made.steps, by, made.points, made.total, made.before)
+    return Series(made.steps, by, made.points, made.total)
 
 
 def _places(made: Series) -> tuple[Place, ...]:
@@ -233,15 +236,15 @@ def _attention(parts: Watched, budgets: list[OfBudget], total: Part, now_us: int
 
 def document(told: Overview) -> dict[str, Any]:
     """For JSON: money as integer nano-USD and as USD, instants in µs."""
-    total, before = told.by_team.total, told.by_team.before
+    total, compared = told.by_team.total, told.before
     return {
         "since_us": told.steps.starts[0],
         "until_us": told.steps.until_us,
         "now_us": told.now_us,
         "spent": _money(total.of("cost")),
-        "spent_before": _money(before.of("cost")),
+        "spent_before": _money(compared.of("cost")),
         "requests": total.of("requests"),
-        "requests_before": before.of("requests"),
+        "requests_before": compared.of("requests"),
         "outcomes": {name: count for name, count in sorted(total.outcomes.items()) if count},
         "unpriced": total.of("unpriced"),
         "missed_objective": told.missed,

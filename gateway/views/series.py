@@ -1,9 +1,11 @@
-"""Spend and its companions over time, from the roll-ups: one read for a chart, its sums and the stretch before. Knows no page."""
+"""Spend and its companions over time, from the roll-ups: one read for a chart and its sums. Knows no page."""
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 from collections.abc import Callable, Mapping, Sequence
+from operator import add
 from typing import Any
 
 from msgspec import Struct
@@ -11,16 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.money.latencies import quantile_ms
 from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US, ROLLUP_SUMS
-from gateway.money.report_query import Wanted, read
+from gateway.money.report_query import Bins, Sums, Wanted, read
 from gateway.money.windows import bounds, to_datetime, zone
 
 POINTS_MAX = 60
 DAYS_FROM_US, DAYS_MAX = 14 * DAY_US, 100  # longer stretches are told per day, much longer ones per week
 GROUPS_MAX = 10_000
-FINE_US = 12 * HOUR_US  # stretches up to which steps are finer than an hour, the grain of the roll-ups by team
+FINE_US = 12 * HOUR_US  # stretches up to which steps are finer than an hour, the grain of the coarse roll-ups
 STEPS = (BUCKET_US, HOUR_US, 3 * HOUR_US, 6 * HOUR_US, 12 * HOUR_US)
 _AT = {name: place for place, name in enumerate(ROLLUP_SUMS)}
-_BEFORE = "before"
 
 
 class Steps(Struct, frozen=True):
@@ -68,7 +69,7 @@ class Part:
         self.bins: dict[str, dict[int, int]] = {}
 
     def add(self, outcome: str, sums: Sequence[int]) -> None:
-        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+        self.sums = list(map(add, self.sums, sums))
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + sums[_AT["requests"]]
 
     def add_bins(self, metrics: Mapping[str, Mapping[int, int]]) -> None:
@@ -78,7 +79,7 @@ class Part:
                 mine[number] = mine.get(number, 0) + times
 
     def merge(self, other: Part) -> None:
-        self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
+        self.sums = list(map(add, self.sums, other.sums))
         for outcome, requests in other.outcomes.items():
             self.outcomes[outcome] = self.outcomes.get(outcome, 0) + requests
         self.add_bins(other.bins)
@@ -96,13 +97,12 @@ class Part:
 
 
 class Series(Struct, frozen=True):
-    """by: group -> its parts, one per step. points: all groups together. total: of all. before: of the same length before, if asked."""
+    """by: group -> its parts, one per step. points: all groups together. total: of all."""
 
     steps: Steps
     by: dict[tuple[Any, ...], dict[int, Part]]
     points: tuple[Part, ...]
     total: Part
-    before: Part
 
     def group(self, group: tuple[Any, ...]) -> Part:
         return joined(self.by[group].values())
@@ -133,36 +133,44 @@ async def series(
     where: Mapping[str, Any],
     at: Steps,
     *,
-    before_us: int | None = None,
     latencies: bool = False,
+    sums: tuple[str, ...] = ROLLUP_SUMS,
 ) -> Series:
-    """keys: columns to group by. before_us: where the stretch begins that is added up as `before`, which ends where the steps begin."""
+    """keys: columns to group by. sums: those that are read, the others are 0."""
     wanted = Wanted(
         keys=keys,
-        since_us=at.starts[0] if before_us is None else before_us,
+        since_us=at.starts[0],
         until_us=at.until_us,
         label=_label(at),
         where=where,
         rows_max=GROUPS_MAX * 10,
         latencies=latencies,
+        sums=sums,
     )
-    sums, bins = await read(connection, wanted)
-    before, by = Part(), dict[tuple[Any, ...], dict[int, Part]]()
+    return await asyncio.to_thread(_made, at, *await read(connection, wanted))
+
+
+def _made(at: Steps, sums: Sequence[Sums], bins: Bins) -> Series:
+    by: dict[tuple[Any, ...], dict[int, Part]] = {}
     for one in sums:
-        part = before if one.label == _BEFORE else by.setdefault(one.group, {}).setdefault(int(one.label), Part())
-        part.add(one.outcome, one.sums)
+        by.setdefault(one.group, {}).setdefault(int(one.label), Part()).add(one.outcome, one.sums)
     for (label, group), metrics in bins.items():
-        part = before if label == _BEFORE else by.setdefault(group, {}).setdefault(int(label), Part())
-        part.add_bins(metrics)
+        by.setdefault(group, {}).setdefault(int(label), Part()).add_bins(metrics)
     points = tuple(joined(group[place] for group in by.values() if place in group) for place in range(len(at.starts)))
-    return Series(at, by, points, joined(points), before)
+    return Series(at, by, points, joined(points))
+
+
+async def before(connection: AsyncConnection, where: Mapping[str, Any], since_us: int, until_us: int) -> Part:
+    """What the stretch of the same length came to that ends where this one begins."""
+    first_us = since_us - (until_us - since_us)
+    return (await series(connection, (), where, Steps(since_us - first_us, (first_us,), since_us, "UTC"))).total
 
 
 def _label(at: Steps) -> Callable[[int], str]:
     first, step_us, starts = at.starts[0], at.step_us, at.starts
     if step_us < DAY_US:
-        return lambda bucket_us: _BEFORE if bucket_us < first else str((bucket_us - first) // step_us)
-    return lambda bucket_us: _BEFORE if bucket_us < first else str(bisect.bisect_right(starts, bucket_us) - 1)
+        return lambda bucket_us: str((bucket_us - first) // step_us)
+    return lambda bucket_us: str(bisect.bisect_right(starts, bucket_us) - 1)
 
 
 def month_name(at_us: int, tz: str) -> str:

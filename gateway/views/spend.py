@@ -12,12 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from gateway.db.engine import snapshot
 from gateway.db.tables import adjustments, usage
 from gateway.money import reports
+from gateway.money.cuts import smallest
 from gateway.money.ledger import DAY_US
-from gateway.money.report_query import LAYERS, known
+from gateway.money.report_query import known
 from gateway.money.reports import TIMES, Line, Report
-from gateway.money.retention import pruned_until
+from gateway.money.settling import pruned_until
 from gateway.money.windows import to_datetime
-from gateway.views.series import Series, series, steps, tail
+from gateway.views.series import Part, Series, Steps, before, series, steps, tail
 
 LINES_MAX = 5000
 LONG_US = 366 * DAY_US  # a longer stretch is drawn from where the roll-ups begin
@@ -48,7 +49,8 @@ class Group(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """since_us: where it begins, later than was asked where all of it is too much to read at once.
+    """since_us: where it begins, later than was asked where all of it is too much to read at once; the series may begin later still.
+    before: what the same length before came to.
 
     ledger: nano-USD of the ledger's rows, None = not added up. checkable: whether it can be; pruned_us: what is older than that is no
     longer in the ledger.
@@ -58,6 +60,7 @@ class Told(Struct, frozen=True, kw_only=True):
     report: Report
     groups: tuple[Group, ...]
     series: Series
+    before: Part
     births: dict[str, int]
     ledger: int | None
     checkable: bool
@@ -72,17 +75,18 @@ async def told(engine: AsyncEngine, asked: Asked) -> Told:
         long = asked.until_us - asked.since_us > LONG_US
         since_us = first if long and asked.since_us < first < asked.until_us else asked.since_us
         at = steps(since_us, asked.until_us, asked.tz)
-        names_asked = {reports.column(name) for name in asked.by if name not in TIMES} | set(where)
-        if not names_asked <= LAYERS[0].keys:  # no coarser roll-up has it
-            at = tail((await series(connection, (), {name: where[name] for name in where if name in LAYERS[0].keys}, at)).points, at)
+        keys = tuple(reports.column(name) for name in asked.by if name not in TIMES)
+        drawn_keys = tuple(reports.column(name) for name in asked.by[:1] if name not in TIMES)
+        drawn_at = at if smallest({*drawn_keys, *where}, hours=True) else await _tail(connection, where, at)
+        if smallest({*keys, *where}) is None:
+            at = drawn_at
         if at.starts[0] > since_us:
             asked = structs.replace(asked, since_us=at.starts[0])
     report = await spend(engine, asked)
     async with snapshot(engine) as connection:
-        keys = tuple(reports.column(name) for name in asked.by[:1] if name not in TIMES)
-        before_us = at.starts[0] - (at.until_us - at.starts[0])
-        drawn = await series(connection, keys, where, at, before_us=before_us)
-        names = await reports.names(connection, asked.by[:1], drawn.by) if keys else {}
+        drawn = await series(connection, drawn_keys, where, drawn_at)
+        compared = await before(connection, where, asked.since_us, asked.until_us)
+        names = await reports.names(connection, asked.by[:1], drawn.by) if drawn_keys else {}
         pruned_us = await pruned_until(connection)
     checkable = set(asked.where) <= OF_ROWS and asked.since_us >= pruned_us
     ledger = None
@@ -93,11 +97,18 @@ async def told(engine: AsyncEngine, asked: Asked) -> Told:
         report=report,
         groups=grouped(report),
         series=_named(drawn, asked.by[0], names),
+        before=compared,
         births={name: place for place, name in enumerate(names.get(asked.by[0], {}).values())},
         ledger=ledger,
         checkable=checkable,
         pruned_us=pruned_us,
     )
+
+
+async def _tail(connection: AsyncConnection, where: Mapping[str, Any], at: Steps) -> Steps:
+    """The end of a stretch that can be read by quarters of an hour, of a chart whose names no hour is added up by."""
+    counted = {name: value for name, value in where.items() if name == "team_id"}
+    return tail((await series(connection, (), counted, at, sums=("requests",))).points, at)
 
 
 async def spend(engine: AsyncEngine, asked: Asked, lines_max: int = LINES_MAX) -> Report:

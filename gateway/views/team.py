@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import people, rates
 from gateway.access import ADMIN, MEMBER, Actor
 from gateway.db.engine import reading, snapshot
-from gateway.db.tables import api_keys, memberships, rollups, team_rollups
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import api_keys, memberships
+from gateway.db.tables import teams as everyone
 from gateway.errors import Forbidden
 from gateway.money.forecast import OfBudget
+from gateway.money.ledger import ROLLUP_SUMS
+from gateway.money.report_query import Wanted, known, read
 from gateway.people import Budget, Key, Team, Use, members
 from gateway.people.common import no_team
 from gateway.people.members import Member
@@ -22,7 +26,9 @@ from gateway.views import budgets
 from gateway.views.budgets import Burn
 from gateway.views.series import Series, Steps, series
 
-HOUR_US = 3_600_000_000
+TEAMS_MAX = 100_000
+_USED = ("requests", "cost", "unpriced")
+_PLACES = tuple(ROLLUP_SUMS.index(name) for name in _USED)
 
 
 class TeamRow(Struct, frozen=True, kw_only=True):
@@ -73,26 +79,41 @@ class LimitsView(Struct, frozen=True, kw_only=True):
 async def teams(engine: AsyncEngine, scope: frozenset[int] | None, since_us: int) -> list[TeamRow]:
     """Live teams by name; with a scope those alone. since_us: from when spend counts, a whole quarter of an hour."""
     found = await people.list_teams(engine, scope)
-    table = team_rollups if since_us % HOUR_US == 0 else rollups  # the hours of a zone such as Kolkata's are cut at the half
-    hours = [team_rollups.c.span_us == HOUR_US] if table is team_rollups else []
-    cells = table.c
-    which: list[ColumnElement[bool]] = [cells.bucket_us >= since_us, *hours]
     live = [api_keys.c.revoked_at_us.is_(None)]
     if scope is not None:
-        which.append(cells.team_id.in_(scope))
         live.append(api_keys.c.team_id.in_(scope))
-    sums = [func.sum(cells[name]).label(name) for name in ("requests", "cost", "unpriced")]
-    spent = select(cells.team_id, func.max(cells.bucket_us).label("last_us"), *sums).where(*which).group_by(cells.team_id)
     async with reading(engine).connect() as connection:
-        used = {
-            row.team_id: Use(requests=int(row.requests), cost_nanousd=int(row.cost), unpriced=int(row.unpriced), last_us=row.last_us)
-            for row in await connection.execute(spent)
-        }
+        used = await _used(connection, scope, since_us)
         keys = select(api_keys.c.team_id, func.count()).where(*live).group_by(api_keys.c.team_id)
         counted: Mapping[int, int] = {team_id: number for team_id, number in await connection.execute(keys)}  # noqa: C416 - rows are no pairs
         people_of = select(memberships.c.team_id, func.count()).group_by(memberships.c.team_id)
         joined: Mapping[int, int] = {team_id: number for team_id, number in await connection.execute(people_of)}  # noqa: C416
     return [TeamRow(team=one, keys=counted.get(one.id, 0), members=joined.get(one.id, 0), spent=used.get(one.id)) for one in found]
+
+
+async def _used(connection: AsyncConnection, scope: frozenset[int] | None, since_us: int) -> dict[int, Use]:
+    """What each team that did anything did since; when last, to a quarter of an hour."""
+    wanted = Wanted(
+        keys=("team_id",),
+        since_us=since_us,
+        until_us=(await known(connection))[1],
+        label=lambda _: "",
+        where={} if scope is None else {"team_id": scope},
+        rows_max=TEAMS_MAX,
+        latencies=False,
+        sums=_USED,
+    )
+    spent: dict[int, list[int]] = {}
+    for one in (await read(connection, wanted))[0]:
+        there = spent.setdefault(one.group[0], [0] * len(_USED))
+        spent[one.group[0]] = [a + one.sums[place] for a, place in zip(there, _PLACES, strict=True)]
+    cells = rollups.c
+    last = select(func.max(cells.bucket_us)).where(cells.team_id == everyone.c.id, cells.bucket_us >= since_us).scalar_subquery()
+    seen = {row.id: row.last_us for row in await connection.execute(select(everyone.c.id, last.label("last_us")))}
+    return {
+        team_id: Use(requests=requests, cost_nanousd=cost, unpriced=unpriced, last_us=seen.get(team_id) or since_us)
+        for team_id, (requests, cost, unpriced) in spent.items()
+    }
 
 
 async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_us: int) -> TeamView:

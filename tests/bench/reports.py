@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import text
@@ -37,8 +38,9 @@ from gateway.errors import InvalidRequest  # noqa: E402
 from gateway.money import latencies  # noqa: E402
 from gateway.money.ledger import BUCKET_US, CLASSES, DAY_US  # noqa: E402
 from gateway.money.pricing import usd  # noqa: E402
-from gateway.money.rebuild import rebuild, rebuild_teams  # noqa: E402
+from gateway.money.rebuild import rebuild  # noqa: E402
 from gateway.money.reports import Asked, Report, spend  # noqa: E402
+from gateway.money.settling import settle  # noqa: E402
 from gateway.routing.router import Router  # noqa: E402
 from gateway.settings import Storage  # noqa: E402
 from gateway.views import budgets as budget_views  # noqa: E402
@@ -46,19 +48,25 @@ from gateway.views import overview  # noqa: E402
 from gateway.views import spend as spend_views  # noqa: E402
 from gateway.views.attention import Attention  # noqa: E402
 
-START_US = 20758 * DAY_US  # 2026-11-01
 MONTH_US = 30 * DAY_US
-TABLES = ("rollups", "latency_rollups", "team_rollups", "team_latency_rollups")
+START_US = time.time_ns() // 1000 // DAY_US * DAY_US - MONTH_US  # the thirty days before today: budgets and forecasts are of the present
+TABLES = ("rollups", "latency_rollups", "coarse_rollups", "coarse_latency_rollups")
 TEAMS, KEYS, MODELS, CHUNK = 24, 3, 10, 100_000
+
+
+def day(number: int) -> str:
+    return datetime.fromtimestamp((START_US + number * DAY_US) / 1e6, UTC).date().isoformat()
+
+
 REPORTS = (
     ("month by team", Asked(by=("month", "team"))),
     ("month by team, Europe/Berlin", Asked(by=("month", "team"), timezone="Europe/Berlin")),
     ("month by team, Asia/Kathmandu", Asked(by=("month", "team"), timezone="Asia/Kathmandu")),
-    ("one month of Europe/Berlin by team", Asked(since="2026-11-01", until="2026-12-01", timezone="Europe/Berlin")),
+    ("29 days of Europe/Berlin by team", Asked(since=day(0), until=day(29), timezone="Europe/Berlin")),
     ("day by team", Asked(by=("day", "team"))),
     ("day by team, Europe/Berlin", Asked(by=("day", "team"), timezone="Europe/Berlin")),
     ("one team by model and day", Asked(by=("model", "day"), team="team-7")),
-    ("one day by team, model and tag", Asked(by=("team", "model", "tag"), since="2026-11-10", until="2026-11-11")),
+    ("one day by team, model and tag", Asked(by=("team", "model", "tag"), since=day(9), until=day(10))),
     ("one team's month by route and model: a statement", Asked(by=("route", "model"), team="team-7", latencies=False)),
     ("month by model", Asked(by=("month", "model"))),
     ("month by team, key, model and tag", Asked(by=("month", "team", "key", "model", "tag"))),
@@ -222,9 +230,7 @@ async def add_up(engine: AsyncEngine) -> None:
     for statement in (rollup_rows(), latency_rows("ttft", "ttft_ms"), latency_rows("duration", "duration_ms")):
         async with engine.begin() as connection:
             await connection.execute(text(statement))
-    for day_us in range(START_US, START_US + MONTH_US + DAY_US, DAY_US):
-        async with engine.begin() as connection:
-            await rebuild_teams(connection, day_us)
+    await settle(engine)
 
 
 async def keep(engine: AsyncEngine) -> None:

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from sqlalchemy import insert
 
 from gateway.backend_watch import Event, Minute
-from gateway.db.tables import owned_hours, rollups
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import owned_hours
 from gateway.money.ledger import HOUR_US
 from gateway.settings import BackendSettings
 from providers.figures import Figures

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from gateway import people
-from gateway.db.tables import rollups
+from gateway.db.rollup_tables import rollups
 from gateway.routing.decision import Quality
 from gateway.views.ways import RECORDS_MIN
 from tests.console.checks import sound

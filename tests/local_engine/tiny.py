@@ -150,7 +150,7 @@ async def says(client: EngineClient, state: str) -> bool:
         return False
 
 
-def wait_ready(socket: Path, state: str = "ready", timeout_s: float = 60.0) -> None:
+def wait_ready(socket: Path, state: str = "ready", timeout_s: float = 180.0) -> None:
     """Until the engine says that it is in `state`."""
 
     async def wait() -> None:

@@ -9,7 +9,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
-from gateway.db.tables import metadata
+from gateway.db import rollup_tables, tables  # noqa: F401 - they fill the metadata
+from gateway.db.columns import metadata
 from tests.conftest import Database
 
 

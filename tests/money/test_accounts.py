@@ -335,7 +335,6 @@ async def test_a_database_that_forgot_commits_gets_its_rows_again(database: Data
     async with database.engine.begin() as connection:
         for statement in (
             *(f"DELETE FROM {name}" for name in ("usage", "attempts", "rollups", "latency_rollups", "budget_leases")),
-            *(f"DELETE FROM {name}" for name in ("team_rollups", "team_latency_rollups")),
             "UPDATE budget_windows SET spent = 0, leased = 0",
             "UPDATE gateway_processes SET sync_seq = 1",
         ):

@@ -14,6 +14,7 @@ from gateway.money.audit import audit
 from gateway.money.leases import Ask
 from gateway.money.ledger import charges_of
 from gateway.money.records import UsageRecord
+from gateway.money.settling import settle
 from gateway.money.sync import Payload, make_window, register, sync
 from gateway.money.windows import bounds, to_us
 from tests.conftest import Database
@@ -45,6 +46,7 @@ async def filled(engine: AsyncEngine, count: int = 120) -> list[UsageRecord]:
         asks = tuple(Ask(window_id=window, want=cost) for window, cost in sorted(charged.items()))
         await session.run(sync(sql, Payload(process=PROCESS, seq=0, rows=(*made, late), asks=asks)))
         await session.run(sync(sql, Payload(process=PROCESS, seq=1, rows=(truth,))))
+        await settle(engine)
         return made
     finally:
         await session.close()
@@ -77,9 +79,9 @@ async def test_an_empty_one_too(database: Database) -> None:
         ("UPDATE rollups SET cost = cost + 7", "roll-ups are the sums of rows", "cost"),
         ("DELETE FROM rollups WHERE outcome = 'cached'", "roll-ups are the sums of rows", "requests 0"),
         ("UPDATE latency_rollups SET n0 = n0 + 1", "roll-ups are the sums of rows", "n0"),
-        ("UPDATE team_rollups SET cost = cost + 1 WHERE span_us = 86400000000", "roll-ups are the sums of rows", "cost"),
-        ("DELETE FROM team_rollups WHERE span_us = 3600000000", "roll-ups are the sums of rows", "cost"),
-        ("UPDATE team_latency_rollups SET n2 = n2 + 1", "roll-ups are the sums of rows", "n2"),
+        ("UPDATE coarse_rollups SET cost = cost + 1 WHERE cut = 'who'", "roll-ups are the sums of rows", "cost"),
+        ("DELETE FROM coarse_rollups WHERE span_us = 3600000000", "roll-ups are the sums of rows", "cost"),
+        ("UPDATE coarse_latency_rollups SET n2 = n2 + 1", "roll-ups are the sums of rows", "n2"),
         ("UPDATE adjustments SET delta = delta - 1", "roll-ups are the sums of rows", "cost"),
         ("DELETE FROM budget_windows WHERE id = 2", "nothing points to what is not there", "charges window 2"),
     ],

@@ -12,8 +12,9 @@ import pytest
 from msgspec import structs
 from sqlalchemy import func, select, text, update
 
+from gateway.db.rollup_tables import rollups
 from gateway.db.session import Session, open_session
-from gateway.db.tables import owned_hours, rollups, usage
+from gateway.db.tables import owned_hours, usage
 from gateway.money.adoption import Adopter
 from gateway.money.audit import audit
 from gateway.money.closing import averages, close, due

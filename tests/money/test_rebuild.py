@@ -10,16 +10,17 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import Table, delete, select, update
 
-from gateway.db.tables import latency_rollups, rollups, team_latency_rollups, team_rollups
+from gateway.db.rollup_tables import coarse_latency_rollups, coarse_rollups, latency_rollups, rollups
 from gateway.money.ledger import BUCKET_US
 from gateway.money.rebuild import rebuild
+from gateway.money.settling import settle
 from gateway.money.windows import to_us
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, record, write
 
 START = to_us(datetime(2026, 11, 1, tzinfo=UTC))
 HOURS = 3_600_000_000
-TABLES = (rollups, latency_rollups, team_rollups, team_latency_rollups)
+TABLES = (rollups, latency_rollups, coarse_rollups, coarse_latency_rollups)
 
 
 async def contents(database: Database, table: Table) -> list[Any]:
@@ -33,12 +34,13 @@ async def test_they_are_the_same_to_the_last_figure(database: Database) -> None:
     unknown = record(START, [("b", "unknown", 500)], outcome="unknown")
     await write(database.engine, [*records, unknown])
     await write(database.engine, [replace(unknown, outcome="completed", cost=120)])
+    await settle(database.engine)
     before = [await contents(database, table) for table in TABLES]
     async with database.engine.begin() as connection:
         await connection.execute(update(rollups).values(cost=rollups.c.cost + 7))
         await connection.execute(delete(latency_rollups))
-        await connection.execute(delete(team_rollups).where(team_rollups.c.outcome == "completed"))
-        await connection.execute(update(team_latency_rollups).values(team_id=99 + team_latency_rollups.c.team_id))
+        await connection.execute(delete(coarse_rollups).where(coarse_rollups.c.outcome == "completed"))
+        await connection.execute(update(coarse_latency_rollups).values(team_id=99 + coarse_latency_rollups.c.team_id))
     assert await rebuild(database.engine) == 20
     assert [await contents(database, table) for table in TABLES] == before
     assert all(len(rows) > 50 for rows in before)

@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from sqlalchemy import delete, select, update
 
 from gateway import people
-from gateway.db.tables import attempts, latency_rollups, rollups, usage
+from gateway.db.rollup_tables import latency_rollups, rollups
+from gateway.db.tables import attempts, usage
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money import reports
 from gateway.money.records import UsageRecord
 from gateway.money.reports import Asked, Report, spend
+from gateway.money.settling import settle
 from gateway.money.windows import to_datetime, to_us
 from tests.conftest import Database
 from tests.fixtures.ledger import mixed, record, write
@@ -287,10 +289,11 @@ async def test_latencies_and_rates_are_those_of_the_rows(database: Database, gro
 
 
 async def test_a_month_by_team_reads_no_quarter_inside_of_it(database: Database) -> None:
-    """What is by team comes from the roll-ups by team, also at the edges, and what a quarter says there does not matter."""
+    """What is by team comes from settled roll-ups, also at the edges, and what a quarter says there does not matter."""
     await people.add_team(database.engine, "search")
     records = [record(NOVEMBER + hour * DAY_US // 24, [("b", "completed", 10)]) for hour in range(-30, 60)]
     await write(database.engine, records)
+    await settle(database.engine)
     asked = Asked(by=("month", "team"), timezone="Europe/Berlin")
     before = await spend(database.engine, asked)
     assert by_group(before) == {("2026-10", "search"): 290, ("2026-11", "search"): 610}

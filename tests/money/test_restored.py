@@ -15,19 +15,9 @@ from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from gateway.db.rollup_tables import latency_rollups, rollups
 from gateway.db.session import Away, Transaction, open_session
-from gateway.db.tables import (
-    adjustments,
-    attempts,
-    budget_leases,
-    budget_windows,
-    gateway_processes,
-    latency_rollups,
-    rollups,
-    team_latency_rollups,
-    team_rollups,
-    usage,
-)
+from gateway.db.tables import adjustments, attempts, budget_leases, budget_windows, gateway_processes, usage
 from gateway.errors import NotReady
 from gateway.money.accounts import Accounts, BudgetRow, Hold, Refusal, Scope
 from gateway.money.audit import audit
@@ -38,7 +28,7 @@ from tests.fixtures.money import CENT, add_budget, books, intent_of, patiently, 
 
 MONEY = Money(tick_s=0.05, segment_bytes=1 << 18, heartbeat_s=0.5)
 SCOPE = Scope(1, 1, 1, "assistant")
-ROLLUPS = (rollups, latency_rollups, team_rollups, team_latency_rollups)
+ROLLUPS = (rollups, latency_rollups)
 TABLES = (usage, attempts, adjustments, *ROLLUPS, budget_windows, budget_leases, gateway_processes)
 Open = Callable[..., Awaitable[Accounts]]
 

@@ -10,7 +10,8 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import func, insert, select, text
 
-from gateway.db.tables import budget_leases, gateway_processes, latency_rollups
+from gateway.db.rollup_tables import latency_rollups
+from gateway.db.tables import budget_leases, gateway_processes
 from gateway.money import retention
 from gateway.money.audit import audit
 from gateway.money.rebuild import rebuild
@@ -88,10 +89,11 @@ async def test_what_was_adjusted_stands_beside_the_cost(database: Database) -> N
     assert sum(int(row["cost_nanousd"]) + int(row["adjusted_nanousd"]) for row in rows) == report.total.cost
 
 
-async def test_old_latencies_and_processes_go_and_reports_by_team_stay(database: Database) -> None:
+async def test_old_latencies_and_processes_go_and_reports_of_coarse_names_stay(database: Database) -> None:
     await filled(database.engine)
-    by_team = Asked(by=("team", "day"))
+    by_team, by_tag = Asked(by=("team", "day")), Asked(by=("tag",))
     before = await spend(database.engine, by_team)
+    assert (await spend(database.engine, by_tag)).total.latencies == before.total.latencies
     ended, young, holding, live = (UUID(int=number) for number in (101, 102, 103, 104))
     async with database.engine.begin() as connection:
         for process, heartbeat, state in (
@@ -112,7 +114,8 @@ async def test_old_latencies_and_processes_go_and_reports_by_team_stay(database:
         assert left >= {young, holding, live} and ended not in left
         assert (await connection.execute(select(func.count()).select_from(latency_rollups))).scalar_one() == 0
     assert await spend(database.engine, by_team) == before and before.total.latencies[0] is not None
-    by_backend = await spend(database.engine, Asked(by=("backend",)))
-    assert by_backend.total.cost == before.total.cost and by_backend.total.latencies[0] is None
+    assert (await spend(database.engine, Asked(by=("backend",)))).total == replace(before.total, group=("total",))
+    tags = (await spend(database.engine, by_tag)).total
+    assert tags.cost == before.total.cost and tags.latencies[0] is None, "only quarters had latencies by tag"
     await rebuild(database.engine)
     assert await spend(database.engine, by_team) == before

@@ -424,7 +424,7 @@ async def test_killed_after_the_first_token_is_a_failed_event_and_before_it_an_e
         if loading is not None:  # else this small model was loaded before we asked
             assert isinstance(loading, Unavailable)
             assert loading.retry_after_s == 2.0
-        await until(ready, 60)
+        await until(ready, 180)
         source = provider.call(request(logit_bias={"0": -100}), TARGET, Deadline())
         first = await anext(source)
         assert isinstance(first.events[0], Started)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from gateway import people
@@ -86,10 +87,24 @@ async def test_many_rows_are_added_up_when_asked(database: Database, monkeypatch
 
 
 async def test_a_long_report_is_cut_to_its_end_and_says_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that no cut has together are read by quarters; of names that no hour has only the chart is cut."""
     await filled(database)
-    whole = await spend.told(database.engine, asked("model"))
+    whole = await spend.told(database.engine, asked("key", "model"))
     monkeypatch.setattr("gateway.views.series.tail.__defaults__", (20,))
-    cut = await spend.told(database.engine, asked("model"))
+    cut = await spend.told(database.engine, asked("key", "model"))
     assert whole.since_us == NOVEMBER < cut.since_us
     assert 0 < cut.report.total.requests < whole.report.total.requests and cut.ledger == cut.report.total.cost
-    assert (await spend.told(database.engine, asked("team", "day"))).report.total.cost == whole.report.total.cost, "by team all of it"
+    for by in (("team", "day"), ("model",), ("backend", "outcome")):
+        told = await spend.told(database.engine, asked(*by))
+        assert told.report.total.cost == whole.report.total.cost == told.series.total.of("cost"), by
+    for by in (("tag",), ("key", "team")):
+        told = await spend.told(database.engine, asked(*by))
+        assert told.report.total.cost == whole.report.total.cost > told.series.total.of("cost") > 0, by
+        assert told.series.steps.starts[0] == cut.since_us
+
+
+async def test_the_time_before_is_as_long_and_of_the_same(database: Database) -> None:
+    await filled(database)
+    half = spend.Asked(by=("tag",), since_us=NOVEMBER + DAY_US, until_us=UNTIL, where={"route": frozenset(("code",))})
+    first = await spend.told(database.engine, replace(half, since_us=NOVEMBER, until_us=NOVEMBER + DAY_US))
+    assert (await spend.told(database.engine, half)).before.of("cost") == first.report.total.cost > 0

@@ -7,7 +7,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import delete, insert
 
-from gateway.db.tables import attempts, decisions, rollups, usage
+from gateway.db.rollup_tables import rollups
+from gateway.db.tables import attempts, decisions, usage
 from gateway.money.marks import HEDGED
 from gateway.routing.decision import Candidate, Decision, encode
 from gateway.views import ways as views
