@@ -104,7 +104,7 @@ async def read(engine: AsyncEngine, asked: Asked, scope: frozenset[int] | None =
         if not asked.team.isprintable():
             raise InvalidRequest(f"team: at most {TEXT_MAX} printable characters.", param="team")
         which.append(audit.c.team_id.in_(select(teams.c.id).where(teams.c.name == asked.team)))
-    for name, bound in (("since_us", asked.since_us), ("until_us", asked.until_us), ("before_id", asked.before_id)):
+    for name, bound in (("since", asked.since_us), ("until", asked.until_us), ("after", asked.before_id)):
         if bound is not None and not 0 <= bound < 1 << 63:
             raise InvalidRequest(f"{name}: no row can have this number.", param=name)
     which += [] if asked.since_us is None else [audit.c.at_us >= asked.since_us]

@@ -19,6 +19,8 @@ GatewayError
 
 from __future__ import annotations
 
+MESSAGE_MOST = 2000  # characters: what was sent may be a megabyte, and is not sent back
+
 
 class GatewayError(Exception):
     """status: HTTP. type, code, param: as in OpenAI's error object. retry: False = tell official clients not to try again."""
@@ -39,7 +41,7 @@ class GatewayError(Exception):
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = message if len(message) <= MESSAGE_MOST else f"{message[: MESSAGE_MOST - 1]}…"
         self.param = param
         self.retry_after_s = retry_after_s
         self.headers = headers

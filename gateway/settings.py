@@ -365,6 +365,8 @@ def check(settings: Settings) -> None:
 
 def check_route(route: RouteSettings, names: Collection[str]) -> None:
     """One route against the backends there are. Raises ConfigError."""
+    if not route.name.isprintable():
+        _refuse("routes.name", f"{route.name[:80]!a} has characters that cannot be printed.")
     if not route.backends:
         _refuse(f"routes.{route.name}.backends", "name at least one backend.")
     _unique(f"routes.{route.name}.backends", list(route.backends))
@@ -415,6 +417,8 @@ def check_backend(backend: BackendSettings, socket: Path) -> None:
     key = f"backends.{backend.name}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", backend.name):
         _refuse(f"{key}.name", "use letters, digits, dots, dashes and underscores.")
+    for name, text in (("model", backend.model), ("known_as", backend.known_as)):
+        _check_printable(f"{key}.{name}", text)
     if backend.api_key:
         _check_reference(f"{key}.api_key", backend.api_key)
     for name, url in (("base_url", backend.base_url), ("metrics_url", backend.metrics_url)):
@@ -424,6 +428,12 @@ def check_backend(backend: BackendSettings, socket: Path) -> None:
         _refuse("storage.state_dir", f"the engine's socket {socket} would be longer than {MAX_SOCKET_PATH} bytes; choose a shorter folder.")
     if backend.script and backend.vendor != "scripted":
         _refuse(f"{key}.script", 'is for backends of the vendor "scripted" only.')
+
+
+def _check_printable(key: str, name: str) -> None:
+    """A name stands in logs, tables, addresses and headers."""
+    if not name.isprintable():
+        _refuse(key, "use printable characters alone.")
 
 
 def _check_reference(key: str, value: str) -> None:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from gateway.catalog import Catalog, Route
 from gateway.errors import NotFound
-from gateway.labels import HEADER, checked, required
+from gateway.labels import checked, required
 from gateway.routing import choose, decision
 from gateway.routing.features import PRIORITIES, Features
 from gateway.routing.router import Choice, Router
@@ -22,6 +22,7 @@ from providers.dialects import DIALECTS
 
 DRAW = 0.5  # nothing is explored and ties are broken in the middle: the same question has the same answer
 PROMPT_MOST = 1024 * 1024  # characters
+TOKENS_MOST = 2**31 - 1
 
 
 class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +30,7 @@ class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     route: str
     prompt: Annotated[str, Meta(max_length=PROMPT_MOST)]
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=TOKENS_MOST)] | None = None
     ttft_ms: Milliseconds | None = None
     tpot_ms: Milliseconds | None = None
     deadline_ms: Milliseconds | None = None
@@ -75,7 +76,7 @@ def _features(asked: Asked, route: Route, router: Router) -> Features:
     )
     prompt = tokens.estimate_input(request)
     output, high = router.outputs.expected(route.name, 0, request.max_tokens, prompt)
-    labels = checked(asked.labels, HEADER.decode()) if asked.labels else ""
+    labels = checked(asked.labels, "labels") if asked.labels else ""
     return Features(
         route=route.name,
         dialect=request.dialect,

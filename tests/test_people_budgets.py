@@ -116,7 +116,7 @@ async def test_thresholds_are_kept_until_others_are_set(database: Database) -> N
         ({"limit_nanousd": -1}, "limit"),
         ({"limit_nanousd": 1 << 62}, "limit"),
         ({"scope_kind": "user"}, "scope_kind"),
-        ({"scope": "nobody"}, "team"),
+        ({"scope": "nobody"}, "scope"),
         ({"scope_kind": "organisation", "scope": "nobody"}, "scope"),
         ({"scope_kind": "key", "scope": "AAAAAAAAAAAA"}, "scope"),
         ({"model": ""}, "model"),

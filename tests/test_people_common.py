@@ -57,8 +57,9 @@ async def test_a_change_that_is_refused_moves_nothing(database: Database) -> Non
 async def test_names_that_would_need_quoting_somewhere_are_refused(database: Database, name: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot name a team"):
         await people.add_team(database.engine, name)
-    with pytest.raises(InvalidRequest, match="cannot name a organisation"):
+    with pytest.raises(InvalidRequest, match="cannot name an organisation") as caught:
         await people.add_team(database.engine, "fine", name)
+    assert caught.value.param == "org"
 
 
 @pytest.mark.parametrize("number", [0, -1, 1 << 63, 10**20])

@@ -63,7 +63,11 @@ async def test_a_team_admin_makes_members_of_its_team_alone_and_sees_no_other(ba
         await members.add_member(base.engine, NewMember(email="ben@x.org", role="admin", teams={"search": "member"}), CARLA)
     seen = await members.list_members(base.engine, CARLA.scope)
     assert [(one.email, one.teams) for one in seen] == [("ben@x.org", {"search": "member"}), ("eve@x.org", {"search": "team_admin"})]
-    assert await members.list_members(base.engine, CARLA.scope, "ads") == []
+    for name in ("ads", "nowhere"):
+        with pytest.raises(NotFound) as caught:
+            await members.list_members(base.engine, CARLA.scope, name)
+        told[name] = caught.value.message.replace(name, "NAME")
+    assert told["ads"] == told["nowhere"]
     with pytest.raises(NotFound):
         await members.set_team_role(base.engine, "dora@x.org", "search", "member", CARLA)
     with pytest.raises(NotFound):

@@ -99,6 +99,7 @@ def test_a_mistake_names_its_key(tmp_path: Path, text: str, says: str) -> None:
         ('price = { input = "1" }', "price.output: is required."),
         ("hourly_usd = 0.4", "backends.openai-mini.hourly_usd: expected str | null, got float. Write money as a string"),
         ('base_url = "ftp://x"', "backends.openai-mini.base_url: must begin with http"),
+        ('known_as = "a\\u202eb"', "backends.openai-mini.known_as: use printable characters alone."),
         ('script = "x"', 'backends.openai-mini.script: is for backends of the vendor "scripted" only.'),
     ],
 )
@@ -109,6 +110,11 @@ def test_a_mistake_in_a_backend_names_its_key(tmp_path: Path, change: str, says:
 def test_a_mistake_in_the_second_row_says_which(tmp_path: Path) -> None:
     text = HOSTED + '\n[[routes]]\nname = "b"\nbackends = ["openai-mini"]\nmax_attempts = 0\n'
     assert refusal(tmp_path, text) == "routes.b.max_attempts: expected int >= 1."
+
+
+def test_a_name_that_cannot_be_printed_is_refused_in_characters_that_can(tmp_path: Path) -> None:
+    text = HOSTED + '\n[[routes]]\nname = "b\\u0000"\nbackends = ["openai-mini"]\n'
+    assert refusal(tmp_path, text) == "routes.name: 'b\\x00' has characters that cannot be printed."
 
 
 def test_a_literal_key_is_refused_and_not_repeated(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from gateway import access, prices
 from gateway.api import audit, budgets, operations, overview, people, reports, requests
 from gateway.api.endpoint import error_headers
-from gateway.api.parameters import known
+from gateway.api.parameters import Asked, known, no_parameters
 from gateway.auth import Keyring
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.money import break_even
@@ -67,7 +67,8 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
 
     router = Router(
         path="/admin",
-        guards=[access.guard(by_key)],
+        guards=[access.guard(by_key), no_parameters],
+        request_class=Asked,
         route_handlers=[
             *people.handlers(parts),
             *budgets.handlers(parts),
@@ -95,9 +96,14 @@ def _prices(parts: Admins) -> list[BaseRouteHandler]:
     async def set_price(request: Request[Any, Any, Any], data: Annotated[prices.NewPrice, Body()]) -> prices.Entry:
         return await prices.set_price(parts.engine, data, actor=access.actor(request))
 
-    @delete("/prices", status_code=200, summary="Withdraw a price that was set; the one before it holds again", access=access.ADMINS)
+    @delete(
+        "/prices",
+        status_code=200,
+        summary="Withdraw a price that was set; the one before it holds again",
+        access=access.ADMINS,
+        parameters=("id",),
+    )
     async def delete_price(request: Request[Any, Any, Any], id: FromQuery[str]) -> prices.Entry:  # noqa: A002 - its name outside
-        known(request, ("id",))
         return await prices.delete_price(parts.engine, id, actor=access.actor(request))
 
     @get("/prices/check", summary="What each backend is billed at; a price of null is unknown, which is not zero", access=access.MONEY)

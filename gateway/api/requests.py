@@ -11,6 +11,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
 from gateway import access
+from gateway.api.parameters import known
 from gateway.catalog import Catalog
 from gateway.errors import NotFound
 from gateway.views import explorer, under_way
@@ -42,6 +43,7 @@ def handlers(parts: Explored) -> list[BaseRouteHandler]:
 
     @get("/requests/{request_id:str}", summary="One request: its row, attempts, corrections, bill and budgets", access=access.WATCH)
     async def one_request(request_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
+        known(request, ())
         return view.document(await _found(parts, request, request_id))
 
     @get(
@@ -50,6 +52,7 @@ def handlers(parts: Explored) -> list[BaseRouteHandler]:
         access=access.WATCH,
     )
     async def one_decision(request_id: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, Any]:
+        known(request, ())
         return view.decision_document(await _found(parts, request, request_id))
 
     return [list_requests, one_request, one_decision]

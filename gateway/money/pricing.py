@@ -24,6 +24,7 @@ from gateway.settings import PriceSettings, TierSettings
 from providers.types import Usage
 
 NANO = 1_000_000_000
+USD_MOST = 1_000_000_000  # of one amount: far inside 64 bits of nano-USD
 MILLION = 1_000_000
 TIERS_MAX = 16
 BATCH = "batch"  # the kind of a request that a vendor's batch API answered
@@ -35,16 +36,19 @@ _MOST_USD = Decimal(1_000_000)  # per million tokens: beyond it a price is a sli
 
 
 def nanousd(text: str | Decimal, name: str = "amount") -> int:
-    """Decimal USD to integer nano-USD, exact; ValueError when it is no number, negative, or finer than a nano-dollar."""
+    """Decimal USD to integer nano-USD, exact; ValueError when it is no number, negative, more than USD_MOST or finer than a nano-dollar."""
+    told = repr(str(text)[:80])
     try:
         value = Decimal(text)
     except InvalidOperation as error:
-        raise ValueError(f"{name}: {text!r} is not a decimal number such as 0.15") from error
+        raise ValueError(f"{name}: {told} is not a decimal number such as 0.15") from error
     if not value.is_finite() or value < 0:
-        raise ValueError(f"{name}: {text!r} must be 0 or more")
+        raise ValueError(f"{name}: {told} must be 0 or more")
+    if value > USD_MOST:  # before it is an integer: 1e999999 has a million digits
+        raise ValueError(f"{name}: {told} must be at most {USD_MOST}")
     scaled = value * NANO
     if scaled != scaled.to_integral_value():
-        raise ValueError(f"{name}: {text!r} is finer than a nano-dollar (nine decimals)")
+        raise ValueError(f"{name}: {told} is finer than a nano-dollar (nine decimals)")
     return int(scaled)
 
 

@@ -40,34 +40,36 @@ async def now_us_of(connection: AsyncConnection) -> int:
     return int((await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one())
 
 
-def check_name(kind: str, name: str) -> None:
+def check_name(kind: str, name: str, param: str = "name") -> None:
     if _NAME.fullmatch(name) is None:
+        told = f"'{name[:80]}' cannot name {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         raise InvalidRequest(
-            f"'{name[:80]}' cannot name a {kind}: use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.",
-            param="name",
+            f"{told}: use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.",
+            param=param,
         )
 
 
-def no_team(name: str) -> NotFound:
+def no_team(name: str, param: str = "team") -> NotFound:
     told = name[:80]
-    return NotFound(f"There is no team '{told}': `tollway teams list` shows them, `tollway teams add {told}` makes it.", param="team")
+    return NotFound(f"There is no team '{told}': `tollway teams list` shows them, `tollway teams add {told}` makes it.", param=param)
 
 
-async def team_id_of(connection: AsyncConnection, name: str) -> int:
+async def team_id_of(connection: AsyncConnection, name: str, param: str = "team") -> int:
+    """NotFound names `param`, the field that the name stood in."""
     if _NAME.fullmatch(name) is None:
-        raise no_team(name)
+        raise no_team(name, param)
     statement = select(teams.c.id).where(teams.c.name == name, teams.c.deleted_at_us.is_(None))
     found = (await connection.execute(statement)).scalar_one_or_none()
     if found is None:
-        raise no_team(name)
+        raise no_team(name, param)
     return int(found)
 
 
-async def managed_team(connection: AsyncConnection, name: str, actor: Actor) -> int:
+async def managed_team(connection: AsyncConnection, name: str, actor: Actor, param: str = "team") -> int:
     """The id of a team whose keys and members the actor may change. NotFound for one it may not even see."""
-    team_id = await team_id_of(connection, name)
+    team_id = await team_id_of(connection, name, param)
     if not actor.sees(team_id):
-        raise no_team(name)
+        raise no_team(name, param)
     if not actor.manages(team_id):
         raise Forbidden(f"This changes the team {name}: its team admins and admins may.", code="role_required")
     return team_id
@@ -84,9 +86,9 @@ async def managed_scope(connection: AsyncConnection, kind: str, name: str, actor
             raise Forbidden("This changes a key of a team: its team admins and admins may.", code="role_required")
         return key_id, team_id
     if kind == "team":
-        team_id = await team_id_of(connection, name)
+        team_id = await team_id_of(connection, name, "scope")
         if not actor.sees(team_id):
-            raise no_team(name)
+            raise no_team(name, "scope")
     if actor.role != ADMIN:
         raise Forbidden("What a team or organisation may use, an admin sets. Team admins set what its keys may.", code="role_required")
     scope_id = await scope_id_of(connection, kind, name)
@@ -154,7 +156,7 @@ def check_id(row_id: int, missing: NotFound) -> None:
 async def scope_id_of(connection: AsyncConnection, kind: str, name: str) -> int:
     """The id of what a budget or limit is for."""
     if kind == "team":
-        return await team_id_of(connection, name)
+        return await team_id_of(connection, name, "scope")
     if kind == "organisation":
         statement = select(organisations.c.id).where(organisations.c.name == name)
     else:

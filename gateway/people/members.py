@@ -20,7 +20,7 @@ from gateway.access import ADMIN, COMMAND_LINE, FINANCE, MEMBER, TEAM_ADMIN, Act
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, members, memberships, sessions, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
-from gateway.people.common import LISTED_MAX, alone, check_text, managed_team, no_team
+from gateway.people.common import LISTED_MAX, alone, check_text, managed_team, no_team, team_id_of
 
 WIDE_ROLES = (ADMIN, FINANCE)
 TEAM_ROLES = (TEAM_ADMIN, MEMBER)
@@ -68,7 +68,7 @@ async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND
     if not new.role and not new.teams:
         raise InvalidRequest("teams: name at least one team, or give the role admin or finance.", param="teams")
     async with alone(engine) as (connection, now_us):
-        places = {name: (await managed_team(connection, name, actor), role) for name, role in sorted(new.teams.items())}
+        places = {name: (await managed_team(connection, name, actor, "teams"), role) for name, role in sorted(new.teams.items())}
         row = (await connection.execute(select(members).where(members.c.email == email))).one_or_none()
         known = row is not None and row.deleted_at_us is None
         if known and (new.role or new.name) and actor.role == ADMIN:
@@ -90,19 +90,24 @@ async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND
 
 
 async def list_members(engine: AsyncEngine, scope: frozenset[int] | None = None, team: str | None = None) -> list[Member]:
-    """Members by e-mail; with a scope those of its teams, and of their teams those in it. team: its members alone."""
+    """Members by e-mail; with a scope those of its teams, and of their teams those in it. team: its members alone; NotFound."""
     which: ColumnElement[bool] = members.c.deleted_at_us.is_(None)
-    if team is not None and not team.isprintable():
-        raise no_team(team)
-    if scope is not None or team is not None:
-        inside = select(memberships.c.member_id).join(teams, teams.c.id == memberships.c.team_id).where(teams.c.deleted_at_us.is_(None))
-        if scope is not None:
-            inside = inside.where(memberships.c.team_id.in_(scope))
-        if team is not None:
-            inside = inside.where(teams.c.name == team)
-        which = and_(which, members.c.id.in_(inside))
     async with reading(engine).connect() as connection:
+        if scope is not None or team is not None:
+            inside = select(memberships.c.member_id).join(teams, teams.c.id == memberships.c.team_id).where(teams.c.deleted_at_us.is_(None))
+            if scope is not None:
+                inside = inside.where(memberships.c.team_id.in_(scope))
+            if team is not None:
+                inside = inside.where(teams.c.id == await _seen_team(connection, team, scope))
+            which = and_(which, members.c.id.in_(inside))
         return await _members(connection, which, scope)
+
+
+async def _seen_team(connection: AsyncConnection, name: str, scope: frozenset[int] | None) -> int:
+    team_id = await team_id_of(connection, name)
+    if scope is not None and team_id not in scope:
+        raise no_team(name)
+    return team_id
 
 
 async def set_role(engine: AsyncEngine, email: str, role: str, actor: Actor = COMMAND_LINE) -> Member:

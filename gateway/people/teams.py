@@ -43,7 +43,7 @@ async def add_team(
     """A new team; its organisation is made with the first one."""
     asked = checked(labels or {}, "labels")
     check_name("team", name)
-    check_name("organisation", org)
+    check_name("organisation", org, "org")
     async with changing(engine) as (connection, now_us):
         taken = (await connection.execute(select(teams.c.deleted_at_us).where(teams.c.name == name))).one_or_none()
         if taken is not None:

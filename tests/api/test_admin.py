@@ -145,7 +145,7 @@ async def test_where_a_request_would_go_is_told_by_what_was_learnt(ops: Admin) -
         ({**asked, "route": "banana"}, "route"),
         ({**asked, "ttft_ms": 0}, "ttft_ms"),
         ({**asked, "priority": "urgent"}, "priority"),
-        ({**asked, "labels": {"a,b": "c"}}, "x-tollway-labels"),
+        ({**asked, "labels": {"a,b": "c"}}, "labels"),
         ({**asked, "banana": 1}, "banana"),
         ({"route": "r"}, "prompt"),
     ):

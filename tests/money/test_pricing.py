@@ -142,7 +142,18 @@ def test_integers_give_what_decimals_give(usage: Usage) -> None:
     assert cost(CLAUDE, usage) == int(exact.quantize(Decimal(1), ROUND_HALF_EVEN))
 
 
-@pytest.mark.parametrize(("text", "why"), [("abc", "not a decimal"), ("-1", "0 or more"), ("NaN", "0 or more"), ("0.0000000001", "finer")])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("abc", "not a decimal"),
+        ("-1", "0 or more"),
+        ("NaN", "0 or more"),
+        ("0.0000000001", "finer"),
+        ("1e99999", "at most"),
+        ("1e999999", "at most"),
+        ("x" * 10**6, "'x{80}' is not a decimal"),
+    ],
+)
 def test_a_price_that_is_none_is_refused_with_its_name(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"price.input.*{why}|{why}"):
         parse_price(PriceSettings(input=text, output="1"), "b")
