@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import UTC
 from typing import Any
 
 from gateway import people
 from gateway.money.ledger import DAY_US
+from gateway.views import figures
 from tests.console.checks import sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths
@@ -78,17 +80,21 @@ async def test_parts_of_the_page_are_told_alone(site: Site) -> None:
 async def test_the_sums_are_the_ledger_s(site: Site) -> None:
     records = await filled(site)
     key = await site.key("ops", "admin")
-    answer = await site.browser().get("/admin/overview", headers={"authorization": f"Bearer {key}"})
+    quarter = time.time_ns() // 1000 // 900_000_000 * 900_000_000
+    until_us, since_us = quarter + 900_000_000, quarter - DAY_US  # told, so that both calls mean the same when an hour ends between them
+    stretch = {"from": figures.rfc3339(since_us, UTC), "to": figures.rfc3339(until_us, UTC)}
+    answer = await site.browser().get("/admin/overview", params=stretch, headers={"authorization": f"Bearer {key}"})
     told = answer.json()
-    mine = [one for one in records if one.started_at_us >= told["since_us"]]
+    assert (told["since_us"], told["until_us"]) == (since_us, until_us)
+    mine = [one for one in records if one.started_at_us >= since_us]
     assert told["requests"] == len(mine)
     assert told["spent"]["nanousd"] == sum(one.cost or 0 for one in mine) == sum(one["spent"]["nanousd"] for one in told["points"])
     assert sum(one["requests"] for one in told["places"]) == len(mine)
     assert told["saved"]["cache"]["nanousd"] == sum(one.saved for one in mine)
     assert told["unpriced"] == sum(one.cost is None for one in mine)
     assert told["month"]["limit"] == {"nanousd": 10**9, "usd": "1.000000000"}
-    page = await (await site.signed_in()).get("/console/overview")
-    found = re.search(r"Spend, 24 h</dt><dd><b><data class=\"money\" value=\"(\d+)\"", page.text)
+    page = await (await site.signed_in()).get("/console/overview", params=stretch)
+    found = re.search(r"Spend, range</dt><dd><b><data class=\"money\" value=\"(\d+)\"", page.text)
     assert found is not None and int(found[1]) == told["spent"]["nanousd"]
     spec = json.loads(re.search(r'id="c-spend">(.*?)</script>', page.text)[1])  # type: ignore[index]
     assert sum(sum(one["data"]) for one in spec["series"]) == told["spent"]["nanousd"]
