@@ -63,6 +63,7 @@ def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> 
         "sparks": sparks(told.by_team),
         "saved": total.of("saved") + (told.by_routing if told.places_from_us <= told.steps.starts[0] else 0),
         "saved_tip": f"Cache: what the hits had cost to send. Routing: {savings.TOLD}",
+        "rate_tip": "Output tokens of completed requests per second from end to end. How that is spread over requests is not stored",
         "spend": spend_chart(told, query, catalog),
         "ttft": ttft_chart(told),
         "trouble": trouble_chart(told),

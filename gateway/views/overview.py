@@ -6,7 +6,7 @@ Reads roll-ups and budgets; the state of backends and of the journal is the answ
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from gateway.db.tables import teams, usage
 from gateway.money import forecast
 from gateway.money.accounts import Accounts
 from gateway.money.forecast import OfBudget
-from gateway.money.ledger import BOOKED, DAY_US, ROLLUP_SUMS
+from gateway.money.ledger import BOOKED, CLASSES, DAY_US, ROLLUP_SUMS
 from gateway.money.marks import MISSED
 from gateway.money.pricing import usd
 from gateway.routing.router import Router
@@ -32,6 +32,10 @@ SPLITS = {"team": "team_id", "route": "route", "backend": "backend"}
 ATTENTION_MAX = 5
 LAG_S = 60.0  # of the journal, from which on it is told
 MISSED_US = 7 * DAY_US  # longer stretches are not searched for missed objectives
+
+
+OUTPUTS = tuple(name for name in CLASSES if not name.startswith(("input", "cache")))
+_AT = {name: place for place, name in enumerate(ROLLUP_SUMS)}
 
 
 class Watched(Protocol):
@@ -94,7 +98,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     that missed an objective, None = not counted.
 
     objective_ms: to the first token, where all routes have the same. places_from_us: where the end of the stretch begins that places, what
-    choosing saved and a split by other names than teams are of: all of it, unless that is too much to read at once.
+    choosing saved, output_per_s and a split by other names than teams are of: all of it, unless that is too much to read at once.
+    output_per_s: tokens that completed requests were answered with per second that they took from end to end, a mean; None without any.
     """
 
     steps: Steps
@@ -105,6 +110,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     places: tuple[Place, ...]
     places_from_us: int
     by_routing: int
+    output_per_s: float | None
     month: Month
     budgets: tuple[OfBudget, ...]
     missed: int | None
@@ -143,6 +149,7 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
         places=_places(by_place),
         places_from_us=end.starts[0],
         by_routing=saved_by_routing(parts.catalog, _uncached(by_place)),
+        output_per_s=_output_per_s(_uncached(by_place).values()),
         month=month,
         budgets=tuple(sorted(budgets, key=_worst)),
         missed=missed,
@@ -178,6 +185,14 @@ def _uncached(made: Series) -> Mapping[tuple[str, str], list[int]]:
             there = found.setdefault((route, backend), [0] * len(ROLLUP_SUMS))
             found[route, backend] = [a + b for a, b in zip(there, joined(stretches.values()).sums, strict=True)]
     return found
+
+
+def _output_per_s(completed: Iterable[Sequence[int]]) -> float | None:
+    """Of sums by the names of ROLLUP_SUMS. A mean is all that they can tell: how it is spread over requests is not stored."""
+    whole = list(map(sum, zip(*completed, strict=True)))
+    if not whole or not whole[_AT["duration_ms"]]:
+        return None
+    return 1000 * sum(whole[_AT[name]] for name in OUTPUTS) / whole[_AT["duration_ms"]]
 
 
 async def _missed(connection: AsyncConnection, asked: Asked) -> int | None:
@@ -250,6 +265,7 @@ def document(told: Overview) -> dict[str, Any]:
         "missed_objective": told.missed,
         "ttft_ms": _quantiles(total, "ttft"),
         "duration_ms": _quantiles(total, "duration"),
+        "output_tokens_per_s": None if told.output_per_s is None else round(told.output_per_s, 3),
         "saved": {"cache": _money(total.of("saved")), "routing": _money(told.by_routing)},
         "month": {
             "since_us": told.month.since_us,

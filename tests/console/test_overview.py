@@ -92,8 +92,16 @@ async def test_the_sums_are_the_ledger_s(site: Site) -> None:
     assert sum(one["requests"] for one in told["places"]) == len(mine)
     assert told["saved"]["cache"]["nanousd"] == sum(one.saved for one in mine)
     assert told["unpriced"] == sum(one.cost is None for one in mine)
+    ends = [(end.outcome, end.usage) for one in mine for end in one.attempts]
+    ends += [(one.outcome, one.usage) for one in mine if not one.attempts]
+    tokens = sum(
+        usage.output + usage.reasoning + usage.output_audio + usage.output_image for outcome, usage in ends if outcome == "completed"
+    )
+    took_ms = sum(one.duration_ms for one in mine if one.outcome == "completed")
+    assert told["output_tokens_per_s"] == round(1000 * tokens / took_ms, 3)
     assert told["month"]["limit"] == {"nanousd": 10**9, "usd": "1.000000000"}
     page = await (await site.signed_in()).get("/console/overview", params=stretch)
+    assert f"{figures.rate(told['output_tokens_per_s'])} mean" in page.text
     found = re.search(r"Spend, range</dt><dd><b><data class=\"money\" value=\"(\d+)\"", page.text)
     assert found is not None and int(found[1]) == told["spent"]["nanousd"]
     spec = json.loads(re.search(r'id="c-spend">(.*?)</script>', page.text)[1])  # type: ignore[index]
