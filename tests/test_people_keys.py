@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from gateway import people
 from gateway.access import Actor
 from gateway.auth import digest_of, live_keys, principal_from
-from gateway.db.rollup_tables import rollups
 from gateway.db.tables import api_keys, former_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.labels import Labels
@@ -235,17 +234,3 @@ async def test_a_team_admin_has_the_keys_of_its_team_alone(database: Database) -
     for call in calls:
         public = (await people.list_keys(engine, None, carla.scope))[0].public
         await call(public)
-
-
-async def test_what_a_key_did_comes_from_the_roll_ups(database: Database) -> None:
-    words = {"route": "r", "backend": "b", "vendor": "v", "model": "m", "outcome": "completed", "tag": ""}
-    rows = [(1, 1, 900, 5), (1, 1, 1800, 7), (1, 2, 900, 1), (2, 3, 900, 100)]
-    async with database.engine.begin() as connection:
-        for team_id, key_id, second, cost in rows:
-            ids = {"bucket_us": second * 1_000_000, "org_id": 1, "team_id": team_id, "key_id": key_id}
-            await connection.execute(insert(rollups).values(**ids, **words, requests=2, cost=cost))
-    assert await people.key_use(database.engine, 1, 0) == {
-        1: people.Use(requests=4, cost_nanousd=12, unpriced=0, last_us=1_800_000_000),
-        2: people.Use(requests=2, cost_nanousd=1, unpriced=0, last_us=900_000_000),
-    }
-    assert set(await people.key_use(database.engine, 1, 1_000_000_000)) == {1}

@@ -9,14 +9,16 @@ from typing import Annotated, Any, Literal, Protocol
 from litestar import Request, delete, get, patch, post, put
 from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, FromPath, FromQuery
-from msgspec import Struct
+from msgspec import Struct, structs
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people
 from gateway.access import ADMINS, EVERYONE, MONEY, TEAM_EDIT, actor
 from gateway.api.parameters import known
 from gateway.auth import Keyring, load_secrets
+from gateway.db.engine import reading
 from gateway.people import members
+from gateway.people.used import last_used
 from gateway.settings import Settings
 
 Asked = Request[Any, Any, Any]
@@ -84,8 +86,17 @@ class Teams(Struct, frozen=True):
     data: list[people.Team]
 
 
+class SeenKey(people.Key, frozen=True, kw_only=True):
+    """last_used_us, last_used_grain_us: its last request began within the grain after it: a quarter of an hour, or a day of UTC where that
+    is over; null = none in 92 days.
+    """
+
+    last_used_us: int | None
+    last_used_grain_us: int | None
+
+
 class Keys(Struct, frozen=True):
-    data: list[people.Key]
+    data: list[SeenKey]
 
 
 class Members(Struct, frozen=True):
@@ -124,10 +135,14 @@ def _teams(parts: Peopled) -> list[BaseRouteHandler]:
 
 
 def _keys(parts: Peopled) -> list[BaseRouteHandler]:
-    @get("/keys", summary="The keys that the caller may see, or a team's, without their secrets", access=EVERYONE)
+    @get("/keys", summary="The keys that the caller may see, or a team's, without their secrets, each with its last use", access=EVERYONE)
     async def list_keys(request: Asked, team: FromQuery[str | None] = None) -> Keys:
         known(request, ("team",))
-        return Keys(await people.list_keys(parts.engine, team, actor(request).scope))
+        scope = actor(request).scope
+        found = await people.list_keys(parts.engine, team, scope)
+        async with reading(parts.engine).connect() as connection:
+            last = await last_used(connection, scope)
+        return Keys([_seen(key, last.get(key.id)) for key in found])
 
     @post("/keys", summary="Make a key; its secret is in this answer alone", access=TEAM_EDIT)
     async def add_key(request: Asked, data: Annotated[people.NewKey, Body()]) -> MadeKey:
@@ -143,6 +158,11 @@ def _keys(parts: Peopled) -> list[BaseRouteHandler]:
         return await people.revoke_key(parts.engine, public, actor=actor(request))
 
     return [list_keys, add_key, change_key, revoke_key]
+
+
+def _seen(key: people.Key, last: people.LastUse | None) -> SeenKey:
+    at_us, grain_us = (None, None) if last is None else (last.at_us, last.grain_us)
+    return SeenKey(**structs.asdict(key), last_used_us=at_us, last_used_grain_us=grain_us)
 
 
 def _key_states(parts: Peopled) -> list[BaseRouteHandler]:

@@ -217,6 +217,7 @@ async def _one(
         chart=None if spending.burnt is None else chart(*spending.burnt),
         opens_budgets=who.role in access.MONEY | TEAM_EDIT,
         keys=view.keys[:SHOWN_MAX],
+        look_days=people.LOOK_DAYS,
         since_us=since_us,
         reads_members=who.role in TEAM_EDIT,
         scopes=[(one, told) for one, told in SCOPE_WORDS.items() if who.role in ADMINS or one in ("inference", access.TEAM_ADMIN)],
@@ -239,7 +240,15 @@ async def _key(
     view, row = await views.key(parts.engine, who, team, public, month(request))
     sent, error = wrong or ({}, None)
     return await shell.page(
-        request, who, "key.html", title=row.key.name or row.key.public, view=view, row=row, since_us=month(request)[0], **_form(sent, error)
+        request,
+        who,
+        "key.html",
+        title=row.key.name or row.key.public,
+        view=view,
+        row=row,
+        since_us=month(request)[0],
+        look_days=people.LOOK_DAYS,
+        **_form(sent, error),
     )
 
 

@@ -13,25 +13,26 @@ from gateway.people.keys import (
     Key,
     KeyChange,
     NewKey,
-    Use,
     add_key,
     block_key,
     change_key,
-    key_use,
     list_keys,
     revoke_key,
     rotate_key,
     unblock_key,
 )
 from gateway.people.teams import DEFAULT_ORG, Organisation, Team, add_team, delete_team, label_team, list_organisations, list_teams
+from gateway.people.used import LOOK_DAYS, LastUse, Use
 
 __all__ = [
     "ALERTS",
     "DEFAULT_ORG",
+    "LOOK_DAYS",
     "OVERLAP",
     "Budget",
     "Key",
     "KeyChange",
+    "LastUse",
     "NewBudget",
     "NewKey",
     "Organisation",
@@ -44,7 +45,6 @@ __all__ = [
     "delete_budget",
     "delete_team",
     "end_override",
-    "key_use",
     "label_team",
     "list_budgets",
     "list_keys",

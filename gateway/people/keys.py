@@ -18,7 +18,6 @@ from gateway import audit
 from gateway.access import ADMIN, COMMAND_LINE, FINANCE, Actor
 from gateway.auth import SCOPES, mint
 from gateway.db.engine import reading
-from gateway.db.rollup_tables import rollups
 from gateway.db.tables import api_keys, former_secrets, members, memberships, sessions, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.instants import future_us
@@ -81,15 +80,6 @@ class KeyChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tag: str | UnsetType = UNSET
     labels: dict[str, str] | UnsetType = UNSET
     member: str | UnsetType | None = UNSET
-
-
-class Use(Struct, frozen=True, kw_only=True):
-    """What a key did since an instant. last_us: the quarter of an hour of its last request. unpriced: requests of unknown cost."""
-
-    requests: int
-    cost_nanousd: int
-    unpriced: int
-    last_us: int
 
 
 async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey, *, actor: Actor = COMMAND_LINE) -> tuple[str, Key]:
@@ -217,23 +207,6 @@ async def list_keys(
                 raise no_team(team)
             which.append(api_keys.c.team_id == team_id)
         return await _listed(connection, await now_us_of(connection), *which)
-
-
-async def key_use(engine: AsyncEngine, team_id: int, since_us: int) -> dict[int, Use]:
-    """key id -> what it did since, of one team's keys that did anything. From the roll-ups: the request path counts nothing for it."""
-    names = rollups.c
-    sums = [func.sum(names[name]).label(name) for name in ("requests", "cost", "unpriced")]
-    statement = (
-        select(names.key_id, func.max(names.bucket_us).label("last_us"), *sums)
-        .where(names.team_id == team_id, names.bucket_us >= since_us)
-        .group_by(names.key_id)
-    )
-    async with reading(engine).connect() as connection:
-        rows = await connection.execute(statement)
-        return {
-            row.key_id: Use(requests=int(row.requests), cost_nanousd=int(row.cost), unpriced=int(row.unpriced), last_us=row.last_us)
-            for row in rows
-        }
 
 
 # ---- inside ------------------------------------------------------------------------------------------------------------------------

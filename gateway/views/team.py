@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 from sqlalchemy import func, select
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people, rates
 from gateway.access import ADMIN, MEMBER, Actor
@@ -16,9 +16,7 @@ from gateway.db.tables import api_keys, memberships
 from gateway.db.tables import teams as everyone
 from gateway.errors import Forbidden
 from gateway.money.forecast import OfBudget
-from gateway.money.ledger import ROLLUP_SUMS
-from gateway.money.report_query import Wanted, known, read
-from gateway.people import Budget, Key, Team, Use, members
+from gateway.people import Budget, Key, LastUse, Team, Use, members, used
 from gateway.people.common import no_team
 from gateway.people.members import Member
 from gateway.rates import Limit
@@ -26,25 +24,25 @@ from gateway.views import budgets
 from gateway.views.budgets import Burn
 from gateway.views.series import Series, Steps, series
 
-TEAMS_MAX = 100_000
-_USED = ("requests", "cost", "unpriced")
-_PLACES = tuple(ROLLUP_SUMS.index(name) for name in _USED)
-
 
 class TeamRow(Struct, frozen=True, kw_only=True):
-    """keys: live ones. spent: None = nothing yet."""
+    """keys: live ones. spent: None = nothing yet. last_us: the quarter of an hour of its last request."""
 
     team: Team
     keys: int
     members: int
     spent: Use | None
+    last_us: int | None
 
 
 class KeyRow(Struct, frozen=True, kw_only=True):
-    """limit: the key's own rate limit, if it has one. state: active | rotating | expired | blocked | revoked."""
+    """limit: the key's own rate limit, if it has one. last: None = no use in people.LOOK_DAYS days. state: active | rotating | expired |
+    blocked | revoked.
+    """
 
     key: Key
     use: Use | None
+    last: LastUse | None
     limit: Limit | None
     state: str
 
@@ -83,37 +81,19 @@ async def teams(engine: AsyncEngine, scope: frozenset[int] | None, since_us: int
     if scope is not None:
         live.append(api_keys.c.team_id.in_(scope))
     async with reading(engine).connect() as connection:
-        used = await _used(connection, scope, since_us)
+        spent = await used.used_since(connection, "team_id", scope, since_us)
+        of_team = select(func.max(rollups.c.bucket_us)).where(rollups.c.team_id == everyone.c.id).scalar_subquery()
+        last: Mapping[int, int | None] = {
+            row.id: row.at_us for row in await connection.execute(select(everyone.c.id, of_team.label("at_us")))
+        }
         keys = select(api_keys.c.team_id, func.count()).where(*live).group_by(api_keys.c.team_id)
         counted: Mapping[int, int] = {team_id: number for team_id, number in await connection.execute(keys)}  # noqa: C416 - rows are no pairs
         people_of = select(memberships.c.team_id, func.count()).group_by(memberships.c.team_id)
         joined: Mapping[int, int] = {team_id: number for team_id, number in await connection.execute(people_of)}  # noqa: C416
-    return [TeamRow(team=one, keys=counted.get(one.id, 0), members=joined.get(one.id, 0), spent=used.get(one.id)) for one in found]
-
-
-async def _used(connection: AsyncConnection, scope: frozenset[int] | None, since_us: int) -> dict[int, Use]:
-    """What each team that did anything did since; when last, to a quarter of an hour."""
-    wanted = Wanted(
-        keys=("team_id",),
-        since_us=since_us,
-        until_us=(await known(connection))[1],
-        label=lambda _: "",
-        where={} if scope is None else {"team_id": scope},
-        rows_max=TEAMS_MAX,
-        latencies=False,
-        sums=_USED,
-    )
-    spent: dict[int, list[int]] = {}
-    for one in (await read(connection, wanted))[0]:
-        there = spent.setdefault(one.group[0], [0] * len(_USED))
-        spent[one.group[0]] = [a + one.sums[place] for a, place in zip(there, _PLACES, strict=True)]
-    cells = rollups.c
-    last = select(func.max(cells.bucket_us)).where(cells.team_id == everyone.c.id, cells.bucket_us >= since_us).scalar_subquery()
-    seen = {row.id: row.last_us for row in await connection.execute(select(everyone.c.id, last.label("last_us")))}
-    return {
-        team_id: Use(requests=requests, cost_nanousd=cost, unpriced=unpriced, last_us=seen.get(team_id) or since_us)
-        for team_id, (requests, cost, unpriced) in spent.items()
-    }
+    return [
+        TeamRow(team=one, keys=counted.get(one.id, 0), members=joined.get(one.id, 0), spent=spent.get(one.id), last_us=last.get(one.id))
+        for one in found
+    ]
 
 
 async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_us: int) -> TeamView:
@@ -121,15 +101,17 @@ async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_
     found = await one_team(engine, actor, name)
     own = actor.teams.get(found.id) == MEMBER
     keys = await people.list_keys(engine, name, actor.scope, member_id=actor.member_id if own else None)
-    use = await people.key_use(engine, found.id, since_us)
     inside = frozenset({found.id})
+    async with reading(engine).connect() as connection:
+        use = await used.used_since(connection, "key_id", inside, since_us)
+        last = await used.last_used(connection, inside)
     of_keys = {one.scope: one for one in await rates.list_limits(engine, inside) if one.scope_kind == "key" and one.model is None}
     shown = frozenset(one.public for one in keys)
     held = [one for one in await people.list_budgets(engine, inside) if one.scope_kind == "team" or one.scope in shown]
     return TeamView(
         team=found,
         keys=tuple(
-            KeyRow(key=key, use=use.get(key.id), limit=of_keys.get(key.public), state=state_of(key, now_us))
+            KeyRow(key=key, use=use.get(key.id), last=last.get(key.id), limit=of_keys.get(key.public), state=state_of(key, now_us))
             for key in sorted(keys, key=lambda key: (key.revoked_at_us is not None, -key.id))
         ),
         budgets=tuple(held),

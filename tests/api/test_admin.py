@@ -38,7 +38,7 @@ from gateway.views.attention import Attention
 from providers.errors import ServerFailed
 from providers.types import Provider
 from tests.conftest import Database
-from tests.fixtures.ledger import mixed, write
+from tests.fixtures.ledger import mixed, record, write
 from tests.routing.conftest import make_features
 
 NOVEMBER = to_us(datetime(2026, 11, 1, tzinfo=UTC))
@@ -169,13 +169,18 @@ async def test_teams(ops: Admin, database: Database) -> None:
     assert [team.name for team in await people.list_teams(database.engine)] == ["ops"]
 
 
-async def test_a_key_made_here_works_and_is_shown_once(ops: Admin) -> None:
+async def test_a_key_made_here_works_and_is_shown_once(database: Database, ops: Admin) -> None:
     status, made = await ops.call("POST", "/admin/keys", {"team": "ops", "models": ["assistant"], "expires": "2d", "scopes": ["admin"]})
     assert status == 201 and made["key"]["models"] == ["assistant"]
     assert (await ops.call("GET", "/admin/teams", key=made["secret"]))[0] == 200
     _, listed = await ops.call("GET", "/admin/keys?team=ops")
     assert [key["public"] for key in listed["data"]][-1] == made["key"]["public"]
     assert made["secret"][16:] not in str(listed)
+    assert {key["last_used_us"] for key in listed["data"]} == {None} == {key["last_used_grain_us"] for key in listed["data"]}
+    now_us = time.time_ns() // 1000
+    await write(database.engine, [record(now_us, [("dear", "completed", 5)], key_id=made["key"]["id"])])
+    last = (await ops.call("GET", "/admin/keys"))[1]["data"][-1]
+    assert (last["last_used_us"], last["last_used_grain_us"]) == (now_us - now_us % 900_000_000, 900_000_000)
     status, ended = await ops.call("DELETE", f"/admin/keys/{made['key']['public']}")
     assert status == 200 and ended["revoked_at_us"] is not None
 

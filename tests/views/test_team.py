@@ -51,6 +51,8 @@ async def test_what_teams_spent_since_an_instant(database: Database) -> None:
             zip(("ads", "idle", "search"), costs, strict=True)
         )
     assert [(row.keys, row.members) for row in rows] == [(0, 0), (0, 0), (1, 1)]
+    quarters = [130 * HOUR_US, None, 126 * HOUR_US + 3 * QUARTER_US]
+    assert [row.last_us for row in rows] == quarters, "of all time, whatever is counted"
     assert [row.team.name for row in await views.teams(database.engine, frozenset({2}), 0)] == ["ads"]
 
 
