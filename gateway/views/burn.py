@@ -94,6 +94,7 @@ async def _from_rollups(connection: AsyncConnection, now_us: int) -> dict[int, d
         label=lambda at_us: str(bisect(starts, at_us)),
         rows_max=TEAMS_MAX,
         latencies=False,
+        sums=("requests",),
     )
     found: dict[int, dict[int, tuple[int, int]]] = {window_us: {} for window_us in _ROLLED}
     for one in (await read_rollups(connection, wanted))[0]:

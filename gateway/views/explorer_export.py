@@ -25,7 +25,8 @@ from gateway.views.explorer_filter import Wanted, sight, wanted
 from gateway.views.explorer_rows import BY_TIME, Page, page, place_of
 from gateway.views.query import Query
 
-ROWS_AT_ONCE = 1000
+ROWS_AT_ONCE = 2000
+LOOKED_AT = 10_000  # rows for one page of them: where few match, pages are short rather than slow
 ROWS_MAX = 1_000_000  # of one file
 COLUMNS = (
     *(
@@ -88,7 +89,7 @@ async def rows(engine: AsyncEngine, begun: Begun, most: int = ROWS_MAX) -> Async
 
 async def _page(engine: AsyncEngine, asked: Wanted, after: str) -> Page:
     async with snapshot(engine) as connection:
-        return await page(connection, asked, BY_TIME, place_of(after, BY_TIME), size=ROWS_AT_ONCE)
+        return await page(connection, asked, BY_TIME, place_of(after, BY_TIME), LOOKED_AT, ROWS_AT_ONCE)
 
 
 def too_many() -> InvalidRequest:

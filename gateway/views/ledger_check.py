@@ -47,7 +47,7 @@ async def check(engine: AsyncEngine, asked: Asked) -> AsyncGenerator[Step | Chec
         if asked.since_us < pruned_us:
             raise InvalidRequest("The ledger begins later than this report: choose a shorter range.", param="from")
         at = steps(asked.since_us, asked.until_us, asked.tz)
-        points = (await series(connection, (), where, at)).points
+        points = (await series(connection, (), where, at, sums=("requests", "cost"))).points
         total, done, rolled, ledger = sum(point.of("requests") for point in points), 0, 0, 0
         differs: tuple[int, int] | None = None
         yield Step(0, total)
