@@ -98,23 +98,28 @@ class Asked(Struct, frozen=True, kw_only=True):
 async def spend(engine: AsyncEngine, asked: Asked, rows_max: int = ROWS_MAX, scope: frozenset[int] | None = None) -> Report:
     """The report. scope: ids of the teams whose rows count, None = all. InvalidRequest names what was asked wrongly; NotFound: there never
     was such a team, or it is not in the scope."""
+    async with snapshot(engine) as connection:
+        return await spend_in(connection, asked, rows_max, scope)
+
+
+async def spend_in(connection: AsyncConnection, asked: Asked, rows_max: int = ROWS_MAX, scope: frozenset[int] | None = None) -> Report:
+    """The same, of the instant of a connection."""
     local = check(asked)
     since_us = None if asked.since is None else edge_us("since", asked.since, asked.timezone)
     until_us = None if asked.until is None else edge_us("until", asked.until, asked.timezone)
-    async with snapshot(engine) as connection:
-        where = await of_teams(connection, asked.team, scope) | dict(asked.where)
-        first, last = await known(connection)
-        wanted = Wanted(
-            keys=tuple(column(name) for name in asked.by if name not in TIMES),
-            since_us=first if since_us is None else max(first, since_us),
-            until_us=last if until_us is None else min(last, until_us),
-            label=_labels(asked.by, local),
-            where=where,
-            rows_max=rows_max,
-            latencies=asked.latencies,
-        )
-        sums, bins = await read(connection, wanted)
-        people = await names(connection, asked.by, (one.group for one in sums))
+    where = await of_teams(connection, asked.team, scope) | dict(asked.where)
+    first, last = await known(connection)
+    wanted = Wanted(
+        keys=tuple(column(name) for name in asked.by if name not in TIMES),
+        since_us=first if since_us is None else max(first, since_us),
+        until_us=last if until_us is None else min(last, until_us),
+        label=_labels(asked.by, local),
+        where=where,
+        rows_max=rows_max,
+        latencies=asked.latencies,
+    )
+    sums, bins = await read(connection, wanted)
+    people = await names(connection, asked.by, (one.group for one in sums))
     folded = _fold(sums, bins, asked.by, people)
     if len(folded) > rows_max:
         too_many(rows_max)

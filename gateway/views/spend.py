@@ -82,16 +82,16 @@ async def told(engine: AsyncEngine, asked: Asked) -> Told:
             at = drawn_at
         if at.starts[0] > since_us:
             asked = structs.replace(asked, since_us=at.starts[0])
-    report = await spend(engine, asked)
-    async with snapshot(engine) as connection:
+    async with snapshot(engine) as connection:  # of one instant: what is booked meanwhile stands in none of it
+        report = await reports.spend_in(connection, _report_of(asked), LINES_MAX, asked.scope)
         drawn = await series(connection, drawn_keys, where, drawn_at)
         compared = await before(connection, where, asked.since_us, asked.until_us)
         names = await reports.names(connection, asked.by[:1], drawn.by) if drawn_keys else {}
         pruned_us = await pruned_until(connection)
-    checkable = set(asked.where) <= OF_ROWS and asked.since_us >= pruned_us
-    ledger = None
-    if checkable and (asked.check or report.total.requests <= CHECKED_MAX):
-        ledger = await ledger_sum(engine, asked.since_us, asked.until_us, where)
+        checkable = set(asked.where) <= OF_ROWS and asked.since_us >= pruned_us
+        ledger = None
+        if checkable and (asked.check or report.total.requests <= CHECKED_MAX):
+            ledger = await rows_sum(connection, asked.since_us, asked.until_us, where)
     return Told(
         since_us=asked.since_us,
         report=report,
@@ -112,12 +112,15 @@ async def _tail(connection: AsyncConnection, where: Mapping[str, Any], at: Steps
 
 
 async def spend(engine: AsyncEngine, asked: Asked, lines_max: int = LINES_MAX) -> Report:
-    """The lines alone, for the table and for files."""
+    """The lines alone, for files."""
+    return await reports.spend(engine, _report_of(asked), lines_max, asked.scope)
+
+
+def _report_of(asked: Asked) -> reports.Asked:
     since, until = (to_datetime(at_us).isoformat() for at_us in (asked.since_us, asked.until_us))
-    wanted = reports.Asked(
+    return reports.Asked(
         by=asked.by, since=since, until=until, timezone=asked.tz, team=asked.team, latencies=False, where=dict(asked.where)
     )
-    return await reports.spend(engine, wanted, lines_max, asked.scope)
 
 
 def grouped(report: Report) -> tuple[Group, ...]:
@@ -160,14 +163,8 @@ def _named(drawn: Series, by: str, names: Mapping[str, Mapping[int, str]]) -> Se
     return structs.replace(drawn, by=found)
 
 
-async def ledger_sum(engine: AsyncEngine, since_us: int, until_us: int, where: Mapping[str, Any]) -> int:
-    """nano-USD of the ledger's rows that began in [since_us, until_us), with what was corrected of them later. Reads every one."""
-    async with snapshot(engine) as connection:
-        return await rows_sum(connection, since_us, until_us, where)
-
-
 async def rows_sum(connection: AsyncConnection, since_us: int, until_us: int, where: Mapping[str, Any]) -> int:
-    """As ledger_sum, of the connection's instant."""
+    """nano-USD of the ledger's rows that began in [since_us, until_us), with what was corrected of them later. Reads every one."""
     conditions: list[ColumnElement[bool]] = [usage.c.started_at_us >= since_us, usage.c.started_at_us < until_us]
     for name, value in where.items():
         conditions.append(usage.c[name].in_(sorted(value)) if isinstance(value, frozenset) else usage.c[name] == value)

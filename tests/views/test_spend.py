@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
@@ -52,6 +54,25 @@ async def test_a_sum_that_is_not_the_ledger_s_is_seen(database: Database) -> Non
         await connection.execute(text("UPDATE usage SET cost = cost + 1 WHERE id = (SELECT id FROM usage WHERE cost > 0 LIMIT 1)"))
     told = await spend.told(database.engine, asked("team"))
     assert told.ledger == told.report.total.cost + 1
+
+
+async def test_what_is_booked_while_it_is_read_makes_no_difference(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and ledger are of one instant: a request that ends between two of its reads stands in neither."""
+    records = await filled(database)
+    read = spend.series
+
+    async def meanwhile(*asked: Any, **more: Any) -> Any:
+        found = await read(*asked, **more)
+        await write(database.engine, mixed(3, NOVEMBER, UNTIL, seed=len(written)))
+        written.append(3)
+        return found
+
+    written: list[int] = []
+    monkeypatch.setattr(spend, "series", meanwhile)
+    told = await spend.told(database.engine, asked("team"))
+    assert written and told.ledger == told.report.total.cost == sum(one.cost or 0 for one in records)  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    assert (await spend.told(database.engine, asked("team"))).report.total.requests == len(records) + sum(written)
 
 
 async def test_filters_and_what_the_ledger_can_check(database: Database) -> None:
