@@ -8,6 +8,7 @@ seen before the sums were.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 from uuid import UUID, uuid4
@@ -26,6 +27,7 @@ from gateway.money.cuts import CUTS, LATENCIES, SUMS, Side, added, day_of_hours
 from gateway.money.ledger import DAY_US, HOUR_US
 
 EVERY_S = 60.0
+REST_S = 0.2
 # A transaction that writes into an hour and leaves no mark began before LATE_US after the hour's end. It is over long before the hour is
 # settled: the database ends those that stand still for seconds.
 LATE_US, SETTLE_AFTER_US = 600_000_000, 3_600_000_000
@@ -81,7 +83,7 @@ class Settler:
     async def settle(self) -> None:
         """Every EVERY_S."""
         try:
-            await settle(self.engine, HOURS_AT_ONCE)
+            await settle(self.engine, HOURS_AT_ONCE, REST_S)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             if not self._away:
                 log.warning("roll-ups: the database does not answer (%s); reports read what is finer until it does", error)
@@ -90,14 +92,16 @@ class Settler:
             self._away = False
 
 
-async def settle(engine: AsyncEngine, most: int | None = None) -> int:
-    """Make what is due, an hour or a day with stale hours in a transaction each; how many. most: no more than so many at once."""
+async def settle(engine: AsyncEngine, most: int | None = None, rest_s: float = 0.0) -> int:
+    """Make what is due, an hour or a day with stale hours in a transaction each; how many. most: no more than so many at once. rest_s:
+    between two transactions: who waits for SQLite's write lock asks for it every tenth of a second."""
     made = 0
     while most is None or made < most:
         async with engine.begin() as connection:
             if not await _next(connection):
                 return made
         made += 1
+        await asyncio.sleep(rest_s)
     return made
 
 

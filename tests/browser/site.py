@@ -103,7 +103,8 @@ def _present(gateway: Gateway, hostile: bool) -> None:
         assert status == 200, status
     if hostile:
         assert ask(gateway, gateway.keys["growth"], HOSTILE, HOSTILE, tag=HOSTILE) == 200
-    assert ask(gateway, gateway.keys["broke"], "assistant", "one too many") == 402
+    status = ask(gateway, gateway.keys["broke"], "assistant", "one too many")
+    assert status == 402, status
 
 
 def _odd_names(gateway: Gateway) -> None:
