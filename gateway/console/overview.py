@@ -49,7 +49,7 @@ def handlers(parts: views.Watched) -> list[BaseRouteHandler]:
 
 def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> dict[str, Any]:
     """What the template needs."""
-    total, before = told.by_team.total, told.before
+    total, before = told.together.total, told.before
     return {
         "query": query,
         "told": told,
@@ -60,7 +60,7 @@ def shown(told: Overview, query: Query, catalog: Catalog, who: access.Actor) -> 
         "month_gone": gone(told.month.since_us, told.month.until_us, told.now_us),
         "failed_share": figures.ratio(sum(total.outcomes.get(name, 0) for name in TROUBLE), total.of("requests")),
         "met_share": met(told),
-        "sparks": sparks(told.by_team),
+        "sparks": sparks(told.together),
         "saved": total.of("saved") + (told.by_routing if told.places_from_us <= told.steps.starts[0] else 0),
         "saved_tip": f"Cache: what the hits had cost to send. Routing: {savings.TOLD}",
         "rate_tip": "Output tokens of completed requests per second from end to end. How that is spread over requests is not stored",
@@ -103,7 +103,7 @@ def gone(since_us: int, until_us: int | None, now_us: int) -> float | None:
 
 def met(told: Overview) -> float | None:
     """The share of answered requests that met their objectives."""
-    answered = told.by_team.total.outcomes.get("completed", 0)
+    answered = told.together.total.outcomes.get("completed", 0)
     return None if told.missed is None or not answered else max(0.0, 1 - told.missed / answered)
 
 
@@ -143,13 +143,13 @@ def spend_chart(told: Overview, query: Query, catalog: Catalog) -> charts.Chart:
 
 def ttft_chart(told: Overview) -> charts.Chart:
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    lines = {name: [part.quantile("ttft", share) for part in told.by_team.points] for name, share in shares.items()}
-    whole = {name: told.by_team.total.quantile("ttft", share) for name, share in shares.items()}
+    lines = {name: [part.quantile("ttft", share) for part in told.together.points] for name, share in shares.items()}
+    whole = {name: told.together.total.quantile("ttft", share) for name, share in shares.items()}
     return charts.quantiles(lines, whole, told.steps, told.objective_ms)
 
 
 def trouble_chart(told: Overview) -> charts.Chart:
-    named = {name.capitalize(): [part.outcomes.get(name, 0) for part in told.by_team.points] for name in TROUBLE}
+    named = {name.capitalize(): [part.outcomes.get(name, 0) for part in told.together.points] for name in TROUBLE}
     return charts.stacked(named, {"Failed": 3, "Refused": 4}, told.steps, "n", f"Requests failed and refused {word(told.steps.step_us)}")
 
 

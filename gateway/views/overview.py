@@ -95,7 +95,7 @@ class Month(Struct, frozen=True, kw_only=True):
 
 class Overview(Struct, frozen=True, kw_only=True):
     """money: nano-USD. before: what the same length before came to. names: team id -> name and place of birth. missed: answered requests
-    that missed an objective, None = not counted.
+    that missed an objective, None = not counted. together: of all that is seen; split: the cost alone, by what was asked.
 
     objective_ms: to the first token, where all routes have the same. places_from_us: where the end of the stretch begins that places, what
     choosing saved, output_per_s and a split by other names than teams are of: all of it, unless that is too much to read at once.
@@ -103,7 +103,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     """
 
     steps: Steps
-    by_team: Series
+    together: Series
     before: Part
     split: Series
     names: dict[int, str]
@@ -120,7 +120,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        return self.by_team.total.of("requests") == 0 and self.month.spent == 0 and not self.before.of("requests")
+        return self.together.total.of("requests") == 0 and self.month.spent == 0 and not self.before.of("requests")
 
 
 async def overview(parts: Watched, asked: Asked) -> Overview:
@@ -129,22 +129,21 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
     where: dict[str, Any] = {} if asked.scope is None else {"team_id": asked.scope}
     split = SPLITS[asked.split]
     async with snapshot(parts.engine) as connection:
-        together = await series(connection, (), where, at, latencies=True)  # latencies of each team would be many rows
-        apart = await series(connection, ("team_id",), where, at, sums=("cost",))
+        together = await series(connection, (), where, at, latencies=True)
         compared = await before(connection, where, asked.since_us, asked.until_us)
-        by_team = Series(at, apart.by, together.points, together.total)
-        end = at if asked.scope is None else tail(by_team.points, at)  # by team and place there are no hours
+        end = at if asked.scope is None else tail(together.points, at)  # by team and place there are no hours
+        apart = await series(connection, (split,), where, at if split == "team_id" else end, sums=("cost",))
         whole = Steps(end.until_us - end.starts[0], end.starts[:1], end.until_us, end.tz)
-        by_place = await series(connection, ("route", "backend", "outcome"), where, whole if split == "team_id" else end)
+        by_place = await series(connection, ("route", "backend", "outcome"), where, whole)
         names = {row.id: row.name for row in await connection.execute(select(teams.c.id, teams.c.name).order_by(teams.c.id))}
         missed = await _missed(connection, asked)
     budgets = await forecast.of_budgets(parts.engine, asked.scope)
     month = await _month(parts.engine, asked, budgets)
     return Overview(
         steps=at,
-        by_team=by_team,
+        together=together,
         before=compared,
-        split=by_team if split == "team_id" else _regrouped(by_place, 0 if split == "route" else 1),
+        split=apart,
         names=names if asked.scope is None else {one: names[one] for one in names if one in asked.scope},
         places=_places(by_place),
         places_from_us=end.starts[0],
@@ -154,18 +153,9 @@ async def overview(parts: Watched, asked: Asked) -> Overview:
         budgets=tuple(sorted(budgets, key=_worst)),
         missed=missed,
         objective_ms=_objective(parts.catalog),
-        attention=_attention(parts, budgets, by_team.total, month.now_us, parts.attention.burn(asked.scope)),
+        attention=_attention(parts, budgets, together.total, month.now_us, parts.attention.burn(asked.scope)),
         now_us=month.now_us,
     )
-
-
-def _regrouped(made: Series, place: int) -> Series:
-    """By one of its keys alone."""
-    by: dict[tuple[Any, ...], dict[int, Part]] = {}
-    for group, stretches in made.by.items():
-        for step, part in stretches.items():
-            by.setdefault((group[place],), {}).setdefault(step, Part()).merge(part)
-    return Series(made.steps, by, made.points, made.total)
 
 
 def _places(made: Series) -> tuple[Place, ...]:
@@ -251,7 +241,7 @@ def _attention(parts: Watched, budgets: list[OfBudget], total: Part, now_us: int
 
 def document(told: Overview) -> dict[str, Any]:
     """For JSON: money as integer nano-USD and as USD, instants in µs."""
-    total, compared = told.by_team.total, told.before
+    total, compared = told.together.total, told.before
     return {
         "since_us": told.steps.starts[0],
         "until_us": told.steps.until_us,
@@ -287,7 +277,7 @@ def document(told: Overview) -> dict[str, Any]:
         ],
         "points": [
             {"at_us": at_us, "spent": _money(part.of("cost")), "requests": part.of("requests"), "ttft_ms": _quantiles(part, "ttft")}
-            for at_us, part in zip(told.steps.starts, told.by_team.points, strict=True)
+            for at_us, part in zip(told.steps.starts, told.together.points, strict=True)
         ],
         "budgets": [forecast.of_budget_document(one) for one in told.budgets],
         "attention": [
