@@ -166,6 +166,32 @@ def test_keys_do_what_the_help_says_until_they_are_switched_off(browsing: Browsi
     assert browsing.said == []
 
 
+def test_what_cannot_be_loaded_is_said_and_what_stands_is_kept(browsing: Browsing) -> None:
+    page, tick = browsing.page, "() => document.body.dispatchEvent(new CustomEvent('tollway:tick'))"
+    browsing.visit("/console/overview")
+    live, figures = page.locator(".live"), page.locator("#main .kpi")
+    shown = figures.count()
+    page.route("**/overview/-/**", lambda route: route.abort())
+    page.evaluate(tick)
+    page.locator(".live.stale", has_text="from ").wait_for()
+    assert figures.count() == shown > 0
+    page.unroute("**/overview/-/**")
+    page.evaluate(tick)
+    page.locator(".live:not(.stale)", has_text="Live, 10 s").wait_for()
+
+    page.route("**/overview?*", lambda route: route.abort())
+    page.get_by_role("link", name="7 d").click()
+    alert = page.locator("#works [role=alert]")
+    alert.wait_for()
+    assert "What is shown is from" in alert.inner_text() and page.locator("#main[aria-busy]").count() == 0 and live.count() == 1
+    page.unroute("**/overview?*")
+    alert.get_by_role("button", name="Try again").click()
+    page.wait_for_url("**/overview?range=7d*")
+    page.locator("nav [aria-current]", has_text="7 d").wait_for()
+    assert browsing.said and all("ERR_FAILED" in one or ": htmx:" in one for one in browsing.said), browsing.said
+    browsing.said.clear()
+
+
 def set_budget(browsing: Browsing, usd: str) -> None:
     """The team's, by the form."""
     page = browsing.page

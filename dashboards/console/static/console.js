@@ -100,6 +100,35 @@
     if (wrong) wrong.focus();
   };
 
+  /* What cannot be loaded: the page stays, and says from when it is; once it works again that is taken back. */
+  let fresh = Date.now();
+  const clock = (at) => new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: $("[data-zone]")?.value }).format(at);
+  const ticked = (told) => told.requestConfig?.triggeringEvent?.type === "tollway:tick";
+  const stale = (on) => $$(".live").forEach((one) => {
+    one.dataset.live ??= one.textContent;
+    one.classList.toggle("stale", on);
+    one.textContent = on ? `from ${clock(fresh)}` : one.dataset.live;
+  });
+  const answered = ({ detail }) => {
+    const good = detail.xhr.status > 0 && detail.xhr.status < 400;
+    if (good) fresh = Date.now();
+    if (ticked(detail) && detail.xhr.status) { stale(!good); if (!good) detail.target?.removeAttribute("aria-busy"); }
+  };
+  const unanswered = ({ detail }) => {
+    detail.target?.removeAttribute("aria-busy");
+    if (ticked(detail)) stale(true); else lost(detail.requestConfig);
+  };
+  const lost = ({ verb, path }) => {
+    const box = $("#work")?.content.firstElementChild.cloneNode(true);
+    if (!box) return;
+    const button = $("button", box), reads = verb === "get";
+    $("progress", box).remove(); $("b", box).textContent = "The gateway does not answer.";
+    $(".told", box).textContent = reads ? `What is shown is from ${clock(fresh)}.` : "It is not known whether that was done: look before you send it again.";
+    button.textContent = reads ? "Try again" : "Close";
+    button.addEventListener("click", () => { if (reads) location.assign(path); else box.remove(); });
+    box.classList.add("is-bad"); box.setAttribute("role", "alert"); $("#works").replaceChildren(box);
+  };
+
   /* What a filter does not say is not in the address. */
   const brief = (event) => {
     if (event.detail.verb !== "get") return;
@@ -119,6 +148,8 @@
     document.addEventListener("keydown", keys);
     document.addEventListener("htmx:beforeRequest", (event) => { hold(event); if (!event.defaultPrevented) busy(event); });
     document.addEventListener("htmx:afterSettle", settled);
+    document.addEventListener("htmx:afterRequest", answered);
+    document.addEventListener("htmx:sendError", unanswered);
     document.addEventListener("htmx:configRequest", brief);
     setInterval(tick, every);
     fromAddress();
