@@ -125,7 +125,7 @@ async def spending(engine: AsyncEngine, view: TeamView, at: Steps, now_us: int) 
     main = next((one for one in view.budgets if one.scope_kind == "team" and one.model is None), None)
     burnt = None if main is None else await budgets.one(engine, main.id, frozenset({view.team.id}), now_us)
     async with snapshot(engine) as connection:
-        return Spending(burnt, await series(connection, ("route",), {"team_id": view.team.id}, at))
+        return Spending(burnt, await series(connection, ("route",), {"team_id": view.team.id}, at, sums=("cost",)))
 
 
 async def one_team(engine: AsyncEngine, actor: Actor, name: str) -> Team:

@@ -120,7 +120,9 @@ async def _sample(connection: AsyncConnection, team_id: int, now_us: int) -> _Sa
     lost = select(func.coalesce(func.sum(attempts.c.cost), 0)).where(attempts.c.request_id.in_(hedged), attempts.c.error == LOST)
     return _Sample(
         records=records,
-        week=await series(connection, ("route",), {"team_id": team_id}, Steps(WEEK_US, (since_us,), until_us, "UTC")),
+        week=await series(
+            connection, ("route",), {"team_id": team_id}, Steps(WEEK_US, (since_us,), until_us, "UTC"), sums=("requests", "cost")
+        ),
         lost=int((await connection.execute(lost)).scalar_one()) if hedged else 0,
         hedged=len(hedged),
         sent=len(rows),
