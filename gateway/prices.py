@@ -15,7 +15,7 @@ from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import audit, made
-from gateway.access import COMMAND_LINE, Actor
+from gateway.access import Actor
 from gateway.catalog import Backend, Catalog, Price, Tier
 from gateway.catalog_build import build
 from gateway.db.engine import clock_us, reading
@@ -88,7 +88,7 @@ class Priced(Struct, frozen=True, kw_only=True):
     hourly: int | None = None
 
 
-async def set_price(engine: AsyncEngine, new: NewPrice, *, actor: Actor = COMMAND_LINE) -> Entry:
+async def set_price(engine: AsyncEngine, new: NewPrice, *, actor: Actor) -> Entry:
     """Add a price; older ones stay in the book for the rows that were billed at them."""
     parsed = _price(new)
     async with changing(engine) as (connection, now_us):
@@ -116,7 +116,7 @@ def _price(new: NewPrice) -> Price:
         raise InvalidRequest(f"{error}.", param=str(error).partition(":")[0]) from error
 
 
-async def delete_price(engine: AsyncEngine, price_id: str, *, actor: Actor = COMMAND_LINE) -> Entry:
+async def delete_price(engine: AsyncEngine, price_id: str, *, actor: Actor) -> Entry:
     """Withdraw a price that somebody set: the one before it holds again, and for what is re-rated it never held."""
     async with changing(engine) as (connection, now_us):
         rows = select(price_book).where(price_book.c.id == price_id)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import audit
-from gateway.access import COMMAND_LINE, Actor
+from gateway.access import Actor
 from gateway.db.engine import reading
 from gateway.db.tables import limits
 from gateway.errors import InvalidRequest, NotFound
@@ -43,7 +43,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     parallel: int | None
 
 
-async def set_limit(engine: AsyncEngine, new: NewLimit, *, actor: Actor = COMMAND_LINE) -> Limit:
+async def set_limit(engine: AsyncEngine, new: NewLimit, *, actor: Actor) -> Limit:
     """Set all three figures of a scope and route; made when there is none."""
     figures = {"rpm": new.rpm, "tpm": new.tpm, "parallel": new.parallel}
     if all(figure is None for figure in figures.values()):
@@ -79,7 +79,7 @@ async def list_limits(engine: AsyncEngine, scope: frozenset[int] | None = None) 
         return await _limits(connection, which)
 
 
-async def delete_limit(engine: AsyncEngine, limit_id: int, *, actor: Actor = COMMAND_LINE) -> None:
+async def delete_limit(engine: AsyncEngine, limit_id: int, *, actor: Actor) -> None:
     """The limit is gone about two seconds later."""
     missing = NotFound(f"There is no limit {limit_id}: `tollway limits list` shows each with its number.", param="id")
     check_id(limit_id, missing)

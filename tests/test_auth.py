@@ -17,6 +17,7 @@ from sqlalchemy import delete, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import auth, people
+from gateway.access import COMMAND_LINE
 from gateway.auth import Keyring, Principal, digest_of, ensure_secret, load_secrets, mint
 from gateway.db.engine import make_engine
 from gateway.db.tables import api_keys
@@ -45,8 +46,8 @@ async def nowhere(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
 async def made(database: Database, secret: bytes = SECRET, **more: object) -> tuple[str, people.Key]:
     teams = await people.list_teams(database.engine)
     if not teams:
-        await people.add_team(database.engine, "alpha")
-    return await people.add_key(database.engine, secret, people.NewKey(team="alpha", **more))  # type: ignore[arg-type]
+        await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    return await people.add_key(database.engine, secret, people.NewKey(team="alpha", **more), actor=COMMAND_LINE)  # type: ignore[arg-type]
 
 
 # ---- form --------------------------------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ async def test_g20_a_revoked_key_ends_with_the_next_snapshot(database: Database)
     ring = Keyring((SECRET,), database.engine)
     await ring.find_slow(bearer(text))
     assert ring.find(bearer(text)) is not None
-    await people.revoke_key(database.engine, key.public)
+    await people.revoke_key(database.engine, key.public, actor=COMMAND_LINE)
     ring.replace({})
     assert ring.find(bearer(text)) is None
     with pytest.raises(InvalidKey):
@@ -227,7 +228,7 @@ async def test_a_client_that_leaves_does_not_take_the_others_answer_away(databas
 
 async def test_keys_of_a_deleted_team_are_unknown(database: Database) -> None:
     text, _ = await made(database)
-    await people.delete_team(database.engine, "alpha")
+    await people.delete_team(database.engine, "alpha", actor=COMMAND_LINE)
     with pytest.raises(InvalidKey):
         await Keyring((SECRET,), database.engine).find_slow(bearer(text))
 

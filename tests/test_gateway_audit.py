@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from gateway import audit, people
-from gateway.access import Actor
+from gateway.access import COMMAND_LINE, Actor
 from gateway.db import tables
 from gateway.errors import InvalidRequest
 from tests.conftest import Database
@@ -43,7 +43,7 @@ async def test_no_change_no_row(database: Database) -> None:
 
 async def test_reading_newest_first_by_filters_and_cursor(database: Database) -> None:
     for team in ("search", "ads"):
-        await people.add_team(database.engine, team)
+        await people.add_team(database.engine, team, actor=COMMAND_LINE)
     async with database.engine.begin() as connection:
         for number in range(5):
             await audit.write(

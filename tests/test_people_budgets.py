@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from gateway import audit, people, rates
-from gateway.access import Actor
+from gateway.access import COMMAND_LINE, Actor
 from gateway.db.rollup_tables import rollups
 from gateway.db.tables import budget_windows, budgets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
@@ -29,11 +29,13 @@ async def spent(database: Database, *, cost: int, at_us: int, route: str = "assi
 
 
 async def test_a_budget_is_set_again_not_made_again(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=100 * DOLLAR, period="month", timezone="Europe/Berlin")
-    first = await people.set_budget(database.engine, new)
+    first = await people.set_budget(database.engine, new, actor=COMMAND_LINE)
     again = await people.set_budget(
-        database.engine, NewBudget(scope_kind="team", scope="alpha", limit_nanousd=DOLLAR, period="month", timezone="Europe/Berlin")
+        database.engine,
+        NewBudget(scope_kind="team", scope="alpha", limit_nanousd=DOLLAR, period="month", timezone="Europe/Berlin"),
+        actor=COMMAND_LINE,
     )
     assert (again.id, again.limit_nanousd) == (first.id, DOLLAR)
     others = [
@@ -42,17 +44,21 @@ async def test_a_budget_is_set_again_not_made_again(database: Database) -> None:
         NewBudget(scope_kind="team", scope="alpha", limit_nanousd=DOLLAR, period="month", timezone="Europe/Berlin", model="assistant"),
         NewBudget(scope_kind="organisation", scope="default", limit_nanousd=DOLLAR, period="total"),
     ]
-    ids = {first.id} | {(await people.set_budget(database.engine, other)).id for other in others}
+    ids = {first.id} | {(await people.set_budget(database.engine, other, actor=COMMAND_LINE)).id for other in others}
     assert len(ids) == 5
     assert {budget.id for budget in await people.list_budgets(database.engine)} == ids
 
 
 async def test_budgets_are_listed_with_their_present_window(database: Database) -> None:
     engine = database.engine
-    team = await people.add_team(engine, "alpha")
-    _, key = await people.add_key(engine, SECRET, NewKey(team="alpha"))
-    of_team = await people.set_budget(engine, NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="total"))
-    of_key = await people.set_budget(engine, NewBudget(scope_kind="key", scope=key.public, limit_nanousd=5, period="day"))
+    team = await people.add_team(engine, "alpha", actor=COMMAND_LINE)
+    _, key = await people.add_key(engine, SECRET, NewKey(team="alpha"), actor=COMMAND_LINE)
+    of_team = await people.set_budget(
+        engine, NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="total"), actor=COMMAND_LINE
+    )
+    of_key = await people.set_budget(
+        engine, NewBudget(scope_kind="key", scope=key.public, limit_nanousd=5, period="day"), actor=COMMAND_LINE
+    )
     assert of_key.scope == key.public and of_key.resets_at_us is not None and of_team.resets_at_us is None
     async with engine.begin() as connection:
         for row in (
@@ -67,7 +73,7 @@ async def test_budgets_are_listed_with_their_present_window(database: Database) 
 
 
 async def test_an_unopened_window_shows_what_opening_it_would_book(database: Database) -> None:
-    team = await people.add_team(database.engine, "alpha")
+    team = await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     now = time.time_ns() // 1000
     await spent(database, cost=300, at_us=now, team_id=team.id)
     await spent(database, cost=20, at_us=now, route="other", team_id=team.id)
@@ -76,13 +82,13 @@ async def test_an_unopened_window_shows_what_opening_it_would_book(database: Dat
     kinds = [("total", None, 4320), ("month", None, 320), ("month", "other", 20)]
     for period, model, expected in kinds:
         new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5000, period=period, model=model)
-        assert (await people.set_budget(database.engine, new)).spent_nanousd == expected
+        assert (await people.set_budget(database.engine, new, actor=COMMAND_LINE)).spent_nanousd == expected
 
 
 async def test_a_running_override_is_the_limit_that_is_shown(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="day")
-    await people.set_budget(database.engine, new)
+    await people.set_budget(database.engine, new, actor=COMMAND_LINE)
     for until, cap in ((1, 5), (1 << 60, 77)):
         async with database.engine.begin() as connection:
             await connection.execute(update(budgets).values(override_nanousd=77, override_until_us=until))
@@ -92,11 +98,11 @@ async def test_a_running_override_is_the_limit_that_is_shown(database: Database)
 
 
 async def test_thresholds_are_kept_until_others_are_set(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
 
     async def alerts(**more: Any) -> tuple[int, ...]:
         new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="day", **more)
-        return (await people.set_budget(database.engine, new)).alerts
+        return (await people.set_budget(database.engine, new, actor=COMMAND_LINE)).alerts
 
     assert await alerts() == (80, 100)
     assert await alerts(alerts=(100, 50, 50)) == (50, 100)
@@ -123,40 +129,40 @@ async def test_thresholds_are_kept_until_others_are_set(database: Database) -> N
     ],
 )
 async def test_a_budget_that_cannot_be_meant_is_refused(database: Database, wrong: dict[str, object], param: str) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     fine: dict[str, object] = {"scope_kind": "team", "scope": "alpha", "limit_nanousd": 5, "period": "day"}
     with pytest.raises(GatewayError) as told:
-        await people.set_budget(database.engine, NewBudget(**{**fine, **wrong}))  # type: ignore[arg-type]
+        await people.set_budget(database.engine, NewBudget(**{**fine, **wrong}), actor=COMMAND_LINE)  # type: ignore[arg-type]
     assert told.value.param == param and told.value.status in (400, 404)
     async with database.engine.connect() as connection:
         assert (await connection.execute(select(func.count()).select_from(budgets))).scalar_one() == 0
 
 
 async def test_a_deleted_budget_is_gone_and_may_be_made_again(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5, period="day")
-    first = await people.set_budget(database.engine, new)
-    await people.delete_budget(database.engine, first.id)
+    first = await people.set_budget(database.engine, new, actor=COMMAND_LINE)
+    await people.delete_budget(database.engine, first.id, actor=COMMAND_LINE)
     assert await people.list_budgets(database.engine) == []
     with pytest.raises(NotFound):
-        await people.delete_budget(database.engine, first.id)
-    assert (await people.set_budget(database.engine, new)).id != first.id
+        await people.delete_budget(database.engine, first.id, actor=COMMAND_LINE)
+    assert (await people.set_budget(database.engine, new, actor=COMMAND_LINE)).id != first.id
 
 
 async def test_a_team_admin_sets_what_keys_of_its_team_may_spend_and_no_more(database: Database) -> None:
     engine = database.engine
     for team in ("alpha", "beta"):
-        await people.add_team(engine, team)
+        await people.add_team(engine, team, actor=COMMAND_LINE)
     carla = Actor(name="carla", role="team_admin", teams={1: "team_admin"})
-    _, mine = await people.add_key(engine, SECRET, people.NewKey(team="alpha"))
-    _, other = await people.add_key(engine, SECRET, people.NewKey(team="beta"))
+    _, mine = await people.add_key(engine, SECRET, people.NewKey(team="alpha"), actor=COMMAND_LINE)
+    _, other = await people.add_key(engine, SECRET, people.NewKey(team="beta"), actor=COMMAND_LINE)
 
     def of(kind: str, scope: str) -> NewBudget:
         return NewBudget(scope_kind=kind, scope=scope, limit_nanousd=DOLLAR, period="day")
 
-    teams = [await people.set_budget(engine, of("team", team)) for team in ("alpha", "beta")]
-    org = await people.set_budget(engine, of("organisation", "default"))
-    theirs = await people.set_budget(engine, of("key", other.public))
+    teams = [await people.set_budget(engine, of("team", team), actor=COMMAND_LINE) for team in ("alpha", "beta")]
+    org = await people.set_budget(engine, of("organisation", "default"), actor=COMMAND_LINE)
+    theirs = await people.set_budget(engine, of("key", other.public), actor=COMMAND_LINE)
     made = await people.set_budget(engine, of("key", mine.public), actor=carla)
     assert [one.id for one in await people.list_budgets(engine, carla.scope)] == [teams[0].id, made.id]
     for kind, scope, wrong in (
@@ -181,7 +187,7 @@ async def test_a_team_admin_sets_what_keys_of_its_team_may_spend_and_no_more(dat
     await people.end_override(engine, made.id, actor=carla)
     await people.delete_budget(engine, made.id, actor=carla)
     limit = await rates.set_limit(engine, rates.NewLimit(scope_kind="key", scope=mine.public, rpm=5), actor=carla)
-    wide = await rates.set_limit(engine, rates.NewLimit(scope_kind="team", scope="beta", rpm=5))
+    wide = await rates.set_limit(engine, rates.NewLimit(scope_kind="team", scope="beta", rpm=5), actor=COMMAND_LINE)
     assert await rates.list_limits(engine, carla.scope) == [limit]
     with pytest.raises(NotFound):
         await rates.delete_limit(engine, wide.id, actor=carla)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from gateway import people
-from gateway.access import Actor
+from gateway.access import COMMAND_LINE, Actor
 from gateway.auth import digest_of, live_keys, principal_from
 from gateway.db.tables import api_keys, former_secrets
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
@@ -25,9 +25,9 @@ HOUR_US = 3_600_000_000
 
 
 async def test_a_key_is_stored_as_its_digest_alone(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     new = NewKey(team="alpha", name="ci", models=("gpt-4o", "assistant"), expires="30d", tag="nightly", scopes=("admin", "inference"))
-    text, key = await people.add_key(database.engine, SECRET, new)
+    text, key = await people.add_key(database.engine, SECRET, new, actor=COMMAND_LINE)
     async with database.engine.connect() as connection:
         row = (await connection.execute(select(api_keys))).mappings().one()
     assert bytes(row["digest"]) == digest_of(text.encode(), SECRET)
@@ -38,22 +38,22 @@ async def test_a_key_is_stored_as_its_digest_alone(database: Database) -> None:
 
 
 async def test_a_key_is_revoked_by_its_public_part_or_by_itself(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    one, first = await people.add_key(database.engine, SECRET, NewKey(team="alpha"))
-    _, second = await people.add_key(database.engine, SECRET, NewKey(team="alpha"))
-    ended = await people.revoke_key(database.engine, one)
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    one, first = await people.add_key(database.engine, SECRET, NewKey(team="alpha"), actor=COMMAND_LINE)
+    _, second = await people.add_key(database.engine, SECRET, NewKey(team="alpha"), actor=COMMAND_LINE)
+    ended = await people.revoke_key(database.engine, one, actor=COMMAND_LINE)
     assert ended.public == first.public and ended.revoked_at_us is not None
-    assert (await people.revoke_key(database.engine, first.public)).revoked_at_us == ended.revoked_at_us
+    assert (await people.revoke_key(database.engine, first.public, actor=COMMAND_LINE)).revoked_at_us == ended.revoked_at_us
     assert [key.revoked_at_us is None for key in await people.list_keys(database.engine)] == [False, True]
     with pytest.raises(NotFound, match="tollway keys list"):
-        await people.revoke_key(database.engine, "AAAAAAAAAAAA")
+        await people.revoke_key(database.engine, "AAAAAAAAAAAA", actor=COMMAND_LINE)
     assert second.revoked_at_us is None
 
 
 async def test_labels_of_a_team_and_of_its_key_both_hold_for_the_key(database: Database) -> None:
     engine = database.engine
-    team = await people.add_team(engine, "alpha", labels={"residency": "eu"})
-    _, key = await people.add_key(engine, SECRET, NewKey(team="alpha", labels={"retention": "none"}))
+    team = await people.add_team(engine, "alpha", labels={"residency": "eu"}, actor=COMMAND_LINE)
+    _, key = await people.add_key(engine, SECRET, NewKey(team="alpha", labels={"retention": "none"}), actor=COMMAND_LINE)
     assert (team.labels, key.labels) == ({"residency": "eu"}, {"retention": "none"})
     assert [one.labels for one in await people.list_teams(engine)] == [team.labels]
 
@@ -63,15 +63,15 @@ async def test_labels_of_a_team_and_of_its_key_both_hold_for_the_key(database: D
 
     assert await held() == (("residency", "eu"), ("retention", "none"))
     before = await version(database)
-    assert await people.label_team(engine, "alpha", {"residency": "us"}) == {"residency": "us"}
+    assert await people.label_team(engine, "alpha", {"residency": "us"}, actor=COMMAND_LINE) == {"residency": "us"}
     assert await version(database) == before + 1 and await held() == (("residency", "us"), ("retention", "none"))
-    await people.label_team(engine, "alpha", {})
+    await people.label_team(engine, "alpha", {}, actor=COMMAND_LINE)
     assert await held() == (("retention", "none"),)
     with pytest.raises(InvalidRequest, match=r"^labels: ") as told:
-        await people.label_team(engine, "alpha", {"residency": "e u"})
+        await people.label_team(engine, "alpha", {"residency": "e u"}, actor=COMMAND_LINE)
     assert told.value.param == "labels"
     with pytest.raises(NotFound, match="There is no team 'beta'"):
-        await people.label_team(engine, "beta", {})
+        await people.label_team(engine, "beta", {}, actor=COMMAND_LINE)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ async def test_labels_of_a_team_and_of_its_key_both_hold_for_the_key(database: D
     ],
 )
 async def test_a_key_that_cannot_be_meant_is_refused(database: Database, wrong: dict[str, object], param: str) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     with pytest.raises(InvalidRequest) as told:
-        await people.add_key(database.engine, SECRET, NewKey(team="alpha", **wrong))  # type: ignore[arg-type]
+        await people.add_key(database.engine, SECRET, NewKey(team="alpha", **wrong), actor=COMMAND_LINE)  # type: ignore[arg-type]
     assert told.value.param == param
     assert await people.list_keys(database.engine) == []
 
@@ -111,11 +111,13 @@ async def works(database: Database, *texts: str) -> list[bool]:
 
 async def test_a_rotated_key_is_the_same_key_with_two_secrets_until_the_day(database: Database) -> None:
     engine = database.engine
-    await people.add_team(engine, "alpha")
-    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha", name="ci", tag="nightly"))
-    budget = await people.set_budget(engine, people.NewBudget(scope_kind="key", scope=made.public, limit_nanousd=5, period="day"))
+    await people.add_team(engine, "alpha", actor=COMMAND_LINE)
+    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha", name="ci", tag="nightly"), actor=COMMAND_LINE)
+    budget = await people.set_budget(
+        engine, people.NewBudget(scope_kind="key", scope=made.public, limit_nanousd=5, period="day"), actor=COMMAND_LINE
+    )
     before = await version(database)
-    second, rotated = await people.rotate_key(engine, SECRET, made.public, "2h")
+    second, rotated = await people.rotate_key(engine, SECRET, made.public, "2h", actor=COMMAND_LINE)
     assert await version(database) == before + 1
     assert (rotated.id, rotated.name, rotated.tag) == (made.id, "ci", "nightly")
     assert rotated.public == second[3:15] != made.public
@@ -127,59 +129,62 @@ async def test_a_rotated_key_is_the_same_key_with_two_secrets_until_the_day(data
     assert {(one.key_id, one.key_public) for one in held} == {(made.id, made.public), (made.id, rotated.public)}
     (shown,) = await people.list_budgets(engine)
     assert (shown.id, shown.scope) == (budget.id, rotated.public)
-    third, _ = await people.rotate_key(engine, SECRET, made.public, None)
+    third, _ = await people.rotate_key(engine, SECRET, made.public, None, actor=COMMAND_LINE)
     assert await works(database, first, second, third) == [True, False, True]
-    ended = await people.revoke_key(engine, made.public)
+    ended = await people.revoke_key(engine, made.public, actor=COMMAND_LINE)
     assert (ended.revoked_at_us, ended.former) == (None, ())
     assert await works(database, first, third) == [False, True]
 
 
 async def test_an_overlap_ends_by_itself_and_there_are_few(database: Database) -> None:
     engine = database.engine
-    await people.add_team(engine, "alpha")
-    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha"))
+    await people.add_team(engine, "alpha", actor=COMMAND_LINE)
+    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha"), actor=COMMAND_LINE)
     public = made.public
     for _ in range(FORMER_MAX):
-        public = (await people.rotate_key(engine, SECRET, public, "1h"))[1].public
+        public = (await people.rotate_key(engine, SECRET, public, "1h", actor=COMMAND_LINE))[1].public
     with pytest.raises(InvalidRequest, match="revoke one"):
-        await people.rotate_key(engine, SECRET, public, "1h")
+        await people.rotate_key(engine, SECRET, public, "1h", actor=COMMAND_LINE)
     async with engine.begin() as connection:
         await connection.execute(update(former_secrets).values(until_us=former_secrets.c.until_us - 2 * HOUR_US))
     assert await works(database, first) == [False]
     assert (await people.list_keys(engine))[0].former == ()
-    assert len((await people.rotate_key(engine, SECRET, public, "1h"))[1].former) == 1
+    assert len((await people.rotate_key(engine, SECRET, public, "1h", actor=COMMAND_LINE))[1].former) == 1
     for wrong in ("yesterday", "2020-01-01", "0h"):
         with pytest.raises(InvalidRequest) as caught:
-            await people.rotate_key(engine, SECRET, public, wrong)
+            await people.rotate_key(engine, SECRET, public, wrong, actor=COMMAND_LINE)
         assert caught.value.param == "overlap"
 
 
 async def test_a_blocked_key_is_refused_with_its_former_secrets_until_it_is_unblocked(database: Database) -> None:
     engine = database.engine
-    await people.add_team(engine, "alpha")
-    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha"))
-    second, _ = await people.rotate_key(engine, SECRET, made.public)
-    blocked = await people.block_key(engine, made.public)
+    await people.add_team(engine, "alpha", actor=COMMAND_LINE)
+    first, made = await people.add_key(engine, SECRET, NewKey(team="alpha"), actor=COMMAND_LINE)
+    second, _ = await people.rotate_key(engine, SECRET, made.public, actor=COMMAND_LINE)
+    blocked = await people.block_key(engine, made.public, actor=COMMAND_LINE)
     assert blocked.blocked_at_us is not None and await works(database, first, second) == [False, False]
-    assert (await people.block_key(engine, made.public)).blocked_at_us == blocked.blocked_at_us
-    assert (await people.unblock_key(engine, made.public)).blocked_at_us is None
+    assert (await people.block_key(engine, made.public, actor=COMMAND_LINE)).blocked_at_us == blocked.blocked_at_us
+    assert (await people.unblock_key(engine, made.public, actor=COMMAND_LINE)).blocked_at_us is None
     assert await works(database, first, second) == [True, True]
-    await people.revoke_key(engine, second[:15])
+    await people.revoke_key(engine, second[:15], actor=COMMAND_LINE)
     for call in (people.block_key, people.unblock_key):
         with pytest.raises(NotFound):
-            await call(engine, second)
+            await call(engine, second, actor=COMMAND_LINE)
 
 
 async def test_a_key_is_changed_field_by_field(database: Database) -> None:
     engine = database.engine
-    await people.add_team(engine, "alpha")
-    await members.add_member(engine, members.NewMember(email="anna@x.org", teams={"alpha": "member"}))
-    _, made = await people.add_key(engine, SECRET, NewKey(team="alpha", name="ci", models=("a",), expires="1h"))
-    changed = await people.change_key(engine, made.public, KeyChange(expires="2d", member="Anna@x.org"))
+    await people.add_team(engine, "alpha", actor=COMMAND_LINE)
+    await members.add_member(engine, members.NewMember(email="anna@x.org", teams={"alpha": "member"}), actor=COMMAND_LINE)
+    _, made = await people.add_key(engine, SECRET, NewKey(team="alpha", name="ci", models=("a",), expires="1h"), actor=COMMAND_LINE)
+    changed = await people.change_key(engine, made.public, KeyChange(expires="2d", member="Anna@x.org"), actor=COMMAND_LINE)
     assert changed.expires_at_us is not None and made.expires_at_us is not None and changed.expires_at_us > made.expires_at_us
     assert (changed.name, changed.models, changed.member) == ("ci", ("a",), "anna@x.org")
     again = await people.change_key(
-        engine, made.public, KeyChange(name="nightly", models=None, expires=None, tag="t", labels={"residency": "eu"}, member=None)
+        engine,
+        made.public,
+        KeyChange(name="nightly", models=None, expires=None, tag="t", labels={"residency": "eu"}, member=None),
+        actor=COMMAND_LINE,
     )
     assert (again.name, again.models, again.expires_at_us, again.tag) == ("nightly", None, None, "t")
     assert (again.labels, again.member) == ({"residency": "eu"}, None)
@@ -193,18 +198,18 @@ async def test_a_key_is_changed_field_by_field(database: Database) -> None:
         ({"labels": {"a b": "c"}}, "labels"),
     ):
         with pytest.raises(GatewayError) as caught:
-            await people.change_key(engine, made.public, KeyChange(**wrong))  # type: ignore[arg-type]
+            await people.change_key(engine, made.public, KeyChange(**wrong), actor=COMMAND_LINE)  # type: ignore[arg-type]
         assert caught.value.param == param
 
 
 async def test_a_team_admin_has_the_keys_of_its_team_alone(database: Database) -> None:
     engine = database.engine
     for team in ("alpha", "beta"):
-        await people.add_team(engine, team)
+        await people.add_team(engine, team, actor=COMMAND_LINE)
     carla = Actor(name="carla", role="team_admin", teams={1: "team_admin"})
     _, mine = await people.add_key(engine, SECRET, NewKey(team="alpha", scopes=("inference", "team_admin")), actor=carla)
-    _, wide = await people.add_key(engine, SECRET, NewKey(team="alpha", scopes=("admin",)))
-    _, other = await people.add_key(engine, SECRET, NewKey(team="beta"))
+    _, wide = await people.add_key(engine, SECRET, NewKey(team="alpha", scopes=("admin",)), actor=COMMAND_LINE)
+    _, other = await people.add_key(engine, SECRET, NewKey(team="beta"), actor=COMMAND_LINE)
     assert [one.public for one in await people.list_keys(engine, None, carla.scope)] == [mine.public, wide.public]
     assert await people.list_keys(engine, None, carla.scope, member_id=1) == []
     with pytest.raises(NotFound):

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from gateway import audit, people
-from gateway.access import Actor
+from gateway.access import COMMAND_LINE, Actor
 from gateway.db import tables
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.money import reports
@@ -23,7 +23,7 @@ CARLA = Actor(name="carla@example.org", role="team_admin", teams={1: "team_admin
 @pytest.fixture
 async def base(database: Database) -> Database:
     for team in ("search", "ads"):
-        await people.add_team(database.engine, team)
+        await people.add_team(database.engine, team, actor=COMMAND_LINE)
     return database
 
 
@@ -35,20 +35,22 @@ async def log(database: Database) -> list[tuple[str, str, str, int | None]]:
 
 
 async def test_a_member_is_made_once_and_then_joins(base: Database) -> None:
-    link, first = await members.add_member(base.engine, NewMember(email=" Anna@X.org", name="Anna", teams={"search": "member"}))
+    link, first = await members.add_member(
+        base.engine, NewMember(email=" Anna@X.org", name="Anna", teams={"search": "member"}), actor=COMMAND_LINE
+    )
     assert link and (first.email, first.name, first.role, first.teams) == ("anna@x.org", "Anna", "", {"search": "member"})
     assert not first.has_password
-    again, second = await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"ads": "team_admin"}))
+    again, second = await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"ads": "team_admin"}), actor=COMMAND_LINE)
     assert again is None and second.id == first.id and second.name == "Anna"
     assert second.teams == {"ads": "team_admin", "search": "member"}
     assert await members.list_members(base.engine) == [second]
-    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==")
+    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==", actor=COMMAND_LINE)
     assert (await members.list_members(base.engine))[0].has_password
 
 
 async def test_a_team_admin_makes_members_of_its_team_alone_and_sees_no_other(base: Database) -> None:
-    await members.add_member(base.engine, NewMember(email="ben@x.org", teams={"ads": "member", "search": "member"}))
-    await members.add_member(base.engine, NewMember(email="dora@x.org", teams={"ads": "member"}))
+    await members.add_member(base.engine, NewMember(email="ben@x.org", teams={"ads": "member", "search": "member"}), actor=COMMAND_LINE)
+    await members.add_member(base.engine, NewMember(email="dora@x.org", teams={"ads": "member"}), actor=COMMAND_LINE)
     link, made = await members.add_member(base.engine, NewMember(email="eve@x.org", teams={"search": "team_admin"}), CARLA)
     assert link and made.teams == {"search": "team_admin"}
     told = {}
@@ -84,24 +86,24 @@ async def test_who_only_reads_a_team_changes_nothing_of_it(base: Database) -> No
 
 
 async def test_one_who_left_has_nothing_and_may_come_back_with_nothing(base: Database) -> None:
-    await members.add_member(base.engine, NewMember(email="anna@x.org", role="admin", teams={"search": "member"}))
-    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==")
-    await members.end_member(base.engine, "anna@x.org")
+    await members.add_member(base.engine, NewMember(email="anna@x.org", role="admin", teams={"search": "member"}), actor=COMMAND_LINE)
+    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==", actor=COMMAND_LINE)
+    await members.end_member(base.engine, "anna@x.org", actor=COMMAND_LINE)
     assert await members.list_members(base.engine) == []
     for call in (members.end_member, members.new_link):
         with pytest.raises(NotFound):
-            await call(base.engine, "anna@x.org")
-    link, back = await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"ads": "member"}))
+            await call(base.engine, "anna@x.org", COMMAND_LINE)
+    link, back = await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"ads": "member"}), actor=COMMAND_LINE)
     assert link and (back.role, back.teams, back.has_password) == ("", {"ads": "member"}, False)
 
 
 async def test_every_change_is_written_down(base: Database) -> None:
     await members.add_member(base.engine, NewMember(email="anna@x.org", teams={"search": "member"}), CARLA)
-    await members.set_role(base.engine, "anna@x.org", "finance")
+    await members.set_role(base.engine, "anna@x.org", "finance", actor=COMMAND_LINE)
     await members.set_team_role(base.engine, "anna@x.org", "search", "team_admin", CARLA)
-    link = await members.new_link(base.engine, "anna@x.org")
-    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==")
-    await members.end_member(base.engine, "anna@x.org")
+    link = await members.new_link(base.engine, "anna@x.org", actor=COMMAND_LINE)
+    await members.set_password(base.engine, "anna@x.org", "scrypt$2$1$1$AA==$AA==", actor=COMMAND_LINE)
+    await members.end_member(base.engine, "anna@x.org", actor=COMMAND_LINE)
     cli = "command line"
     assert await log(base) == [
         ("carla@example.org", "member.add", "anna@x.org", 1),
@@ -120,8 +122,8 @@ async def test_every_change_is_written_down(base: Database) -> None:
 
 async def test_each_team_is_told_of_a_new_member_and_of_no_other_team(base: Database) -> None:
     teams = {"search": "member", "ads": "team_admin"}
-    await members.add_member(base.engine, NewMember(email="anna@x.org", name="Anna", teams=teams))
-    await members.add_member(base.engine, NewMember(email="ben@x.org", role="finance", teams={"ads": "member"}))
+    await members.add_member(base.engine, NewMember(email="anna@x.org", name="Anna", teams=teams), actor=COMMAND_LINE)
+    await members.add_member(base.engine, NewMember(email="ben@x.org", role="finance", teams={"ads": "member"}), actor=COMMAND_LINE)
     numbers = {one.name: one.id for one in await people.list_teams(base.engine)}
     for team, told in (
         ("search", [("anna@x.org", {"name": "Anna", "teams": {"search": "member"}})]),
@@ -152,7 +154,7 @@ async def test_one_who_cannot_be_meant_is_refused(base: Database) -> None:
     ):
         asked: dict[str, Any] = {"email": "anna@x.org", "teams": {"search": "member"}} | wrong
         with pytest.raises(InvalidRequest) as caught:
-            await members.add_member(base.engine, NewMember(**asked))
+            await members.add_member(base.engine, NewMember(**asked), actor=COMMAND_LINE)
         assert caught.value.param == param, wrong
 
 
@@ -168,14 +170,14 @@ async def test_who_is_given_everything_begins_with_a_password_of_their_own(base:
     for email, raised in (("boss@example.org", "add"), ("cfo@example.org", "role")):
         link, made = await members.add_member(base.engine, NewMember(email=email, teams={"search": "member"}), CARLA)
         assert link is not None
-        await members.set_password(base.engine, made.email, "a hash that Carla knows")
+        await members.set_password(base.engine, made.email, "a hash that Carla knows", actor=COMMAND_LINE)
         if raised == "add":
-            fresh, member = await members.add_member(base.engine, NewMember(email=email, role="admin"))
+            fresh, member = await members.add_member(base.engine, NewMember(email=email, role="admin"), actor=COMMAND_LINE)
             assert fresh is not None and fresh != link
         else:
-            member = await members.set_role(base.engine, email, "finance")
+            member = await members.set_role(base.engine, email, "finance", actor=COMMAND_LINE)
         assert not member.has_password and member.role in ("admin", "finance")
-        again = await members.set_role(base.engine, email, "admin")
+        again = await members.set_role(base.engine, email, "admin", actor=COMMAND_LINE)
         assert again.role == "admin"
-    kept, _ = await members.add_member(base.engine, NewMember(email="boss@example.org", role="finance"))
+    kept, _ = await members.add_member(base.engine, NewMember(email="boss@example.org", role="finance"), actor=COMMAND_LINE)
     assert kept is None, "one who has a role of everything already keeps the password"

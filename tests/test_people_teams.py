@@ -8,14 +8,15 @@ import time
 import pytest
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from tests.conftest import Database
 
 
 async def test_teams_belong_to_organisations(database: Database) -> None:
-    first = await people.add_team(database.engine, "search")
-    second = await people.add_team(database.engine, "ads", "growth")
-    third = await people.add_team(database.engine, "mail", "growth")
+    first = await people.add_team(database.engine, "search", actor=COMMAND_LINE)
+    second = await people.add_team(database.engine, "ads", "growth", actor=COMMAND_LINE)
+    third = await people.add_team(database.engine, "mail", "growth", actor=COMMAND_LINE)
     assert [(team.name, team.org) for team in await people.list_teams(database.engine)] == [
         ("ads", "growth"),
         ("mail", "growth"),
@@ -26,17 +27,17 @@ async def test_teams_belong_to_organisations(database: Database) -> None:
 
 
 async def test_a_team_is_made_once_also_by_two_at_the_same_time(database: Database) -> None:
-    both = await asyncio.gather(*(people.add_team(database.engine, "alpha") for _ in range(2)), return_exceptions=True)
+    both = await asyncio.gather(*(people.add_team(database.engine, "alpha", actor=COMMAND_LINE) for _ in range(2)), return_exceptions=True)
     told = [one for one in both if isinstance(one, GatewayError)]
     assert len(told) == 1 and told[0].status == 409
     assert len(await people.list_teams(database.engine)) == 1
 
 
 async def test_the_name_of_a_deleted_team_stays_taken(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    await people.delete_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    await people.delete_team(database.engine, "alpha", actor=COMMAND_LINE)
     assert await people.list_teams(database.engine) == []
     with pytest.raises(InvalidRequest, match="deleted"):
-        await people.add_team(database.engine, "alpha")
+        await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     with pytest.raises(NotFound, match="tollway teams list"):
-        await people.delete_team(database.engine, "alpha")
+        await people.delete_team(database.engine, "alpha", actor=COMMAND_LINE)

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from gateway import prices
+from gateway.access import COMMAND_LINE
 from gateway.auth import Keyring
 from gateway.catalog import Price
 from gateway.db.tables import price_book
@@ -40,7 +41,9 @@ async def published(database: Database, number: int, from_us: int) -> None:
 
 async def test_what_a_person_sets_wins_over_a_newer_published_price(database: Database) -> None:
     await published(database, 1, 1)
-    first = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="0.15", output="0.60", per_request="0.001"))
+    first = await prices.set_price(
+        database.engine, prices.NewPrice(**MINI, input="0.15", output="0.60", per_request="0.001"), actor=COMMAND_LINE
+    )
     assert first.usd == {"input": "0.150000000", "output": "0.600000000", "per_request": "0.001000000"}
     await published(database, 2, first.from_us + 1)
     await asyncio.sleep(0.01)
@@ -52,8 +55,8 @@ async def test_what_a_person_sets_wins_over_a_newer_published_price(database: Da
 
 
 async def test_a_price_to_come_begins_by_itself(database: Database) -> None:
-    now = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"))
-    later = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="2", output="2", starts="1h"))
+    now = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"), actor=COMMAND_LINE)
+    later = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="2", output="2", starts="1h"), actor=COMMAND_LINE)
     assert later.state == "upcoming" and later.from_us - now.from_us > 3_500_000_000
     snapshot = Snapshot(database.engine, Keyring((SECRET,), database.engine), Taken())
     assert await snapshot.load()
@@ -71,7 +74,7 @@ async def test_a_price_to_come_begins_by_itself(database: Database) -> None:
 
 
 async def test_backends_and_what_they_are_billed_at(database: Database) -> None:
-    await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"))
+    await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"), actor=COMMAND_LINE)
     own = PriceSettings(input="5", output="6")
     given = [("book", "mini", None), ("file", "mini", own), ("none", "other", None)]
     backends = tuple(BackendSettings(name=name, vendor="openai", model=model, price=price) for name, model, price in given)
@@ -84,7 +87,9 @@ async def test_backends_and_what_they_are_billed_at(database: Database) -> None:
 async def test_every_class_and_tier_is_kept(database: Database) -> None:
     classes = {name: str(number) for number, name in enumerate(CLASSES, 1)}
     tier = TierSettings(above=200_000, **classes)
-    made = await prices.set_price(database.engine, prices.NewPrice(**MINI, **classes, batch_discount="0.5", tiers=(tier,)))
+    made = await prices.set_price(
+        database.engine, prices.NewPrice(**MINI, **classes, batch_discount="0.5", tiers=(tier,)), actor=COMMAND_LINE
+    )
     assert made.usd == made.tiers[0].usd == {name: f"{rate}.000000000" for name, rate in classes.items()}
     assert (made.batch_discount, made.tiers[0].above) == ("0.5", 200_000)
     snapshot = Snapshot(database.engine, Keyring((SECRET,), database.engine), Taken())
@@ -100,30 +105,30 @@ async def test_of_two_at_the_same_instant_the_second_holds(database: Database, m
 
     monkeypatch.setattr("gateway.people.common.now_us_of", stopped)
     for number in ("1", "2", "3"):
-        await prices.set_price(database.engine, prices.NewPrice(**MINI, input=number, output=number))
+        await prices.set_price(database.engine, prices.NewPrice(**MINI, input=number, output=number), actor=COMMAND_LINE)
     assert [one.usd["input"] for one in await prices.list_prices(database.engine)] == ["3.000000000"]
     assert len(await prices.list_prices(database.engine, everything=True)) == 3
 
 
 async def test_a_price_may_begin_in_the_past_and_be_withdrawn(database: Database) -> None:
     await published(database, 1, 1)
-    now = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"))
-    late = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="2", output="2", starts="2026-01-01"))
+    now = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="1", output="1"), actor=COMMAND_LINE)
+    late = await prices.set_price(database.engine, prices.NewPrice(**MINI, input="2", output="2", starts="2026-01-01"), actor=COMMAND_LINE)
     assert (late.state, late.from_us) == ("superseded", 1767225600_000_000), "what was set for later still holds"
-    assert (await prices.delete_price(database.engine, now.id)).state == "withdrawn"
+    assert (await prices.delete_price(database.engine, now.id, actor=COMMAND_LINE)).state == "withdrawn"
     states = {one.id: one.state for one in await prices.list_prices(database.engine, everything=True)}
     assert states == {"seed-1": "superseded", now.id: "withdrawn", late.id: "in force"}
     snapshot = Snapshot(database.engine, Keyring((SECRET,), database.engine), Taken())
     assert await snapshot.load()
     assert snapshot.prices["openai", "mini"].id == late.id
-    await prices.delete_price(database.engine, late.id)
+    await prices.delete_price(database.engine, late.id, actor=COMMAND_LINE)
     assert await snapshot.load(), "a withdrawal moves the version that workers poll"
     assert snapshot.prices["openai", "mini"].id == "seed-1"
     assert [one.id for one in await prices.list_prices(database.engine)] == ["seed-1"]
     with pytest.raises(NotFound):
-        await prices.delete_price(database.engine, "api:nothing")
+        await prices.delete_price(database.engine, "api:nothing", actor=COMMAND_LINE)
     with pytest.raises(InvalidRequest, match="published price"):
-        await prices.delete_price(database.engine, "seed-1")
+        await prices.delete_price(database.engine, "seed-1", actor=COMMAND_LINE)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +146,6 @@ async def test_a_price_may_begin_in_the_past_and_be_withdrawn(database: Database
 )
 async def test_what_is_no_price_is_refused(database: Database, wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as told:
-        await prices.set_price(database.engine, prices.NewPrice(**(MINI | {"input": "1", "output": "1"} | wrong)))
+        await prices.set_price(database.engine, prices.NewPrice(**(MINI | {"input": "1", "output": "1"} | wrong)), actor=COMMAND_LINE)
     assert told.value.param == param
     assert await prices.list_prices(database.engine) == []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway import people, rates
+from gateway.access import COMMAND_LINE
 from gateway.auth import Keyring
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money.budgets import BudgetRow
@@ -29,23 +30,27 @@ class Taken:
 
 
 async def test_a_change_reaches_the_snapshot(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    _, key = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"))
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    _, key = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"), actor=COMMAND_LINE)
     taken = Taken()
     snapshot = Snapshot(database.engine, Keyring((SECRET,), database.engine), taken, limiter=taken)
-    made = await rates.set_limit(database.engine, rates.NewLimit(scope_kind="key", scope=key.public, rpm=5))
+    made = await rates.set_limit(database.engine, rates.NewLimit(scope_kind="key", scope=key.public, rpm=5), actor=COMMAND_LINE)
     assert await snapshot.load()
     assert taken.rows == [LimitRow(id=made.id, scope_kind="key", scope_id=key.id, rpm=5)]
-    again = await rates.set_limit(database.engine, rates.NewLimit(scope_kind="key", scope=key.public, tpm=7, parallel=0))
+    again = await rates.set_limit(
+        database.engine, rates.NewLimit(scope_kind="key", scope=key.public, tpm=7, parallel=0), actor=COMMAND_LINE
+    )
     assert again == rates.Limit(id=made.id, scope_kind="key", scope=key.public, model=None, rpm=None, tpm=7, parallel=0)
-    other = await rates.set_limit(database.engine, rates.NewLimit(scope_kind="team", scope="alpha", rpm=1, model="assistant"))
+    other = await rates.set_limit(
+        database.engine, rates.NewLimit(scope_kind="team", scope="alpha", rpm=1, model="assistant"), actor=COMMAND_LINE
+    )
     assert other.id != made.id
     assert [one.id for one in await rates.list_limits(database.engine)] == [made.id, other.id]
-    await rates.delete_limit(database.engine, made.id)
+    await rates.delete_limit(database.engine, made.id, actor=COMMAND_LINE)
     assert await snapshot.load()
     assert [(row.id, row.model) for row in taken.rows] == [(other.id, "assistant")]
     with pytest.raises(NotFound):
-        await rates.delete_limit(database.engine, made.id)
+        await rates.delete_limit(database.engine, made.id, actor=COMMAND_LINE)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,7 @@ async def test_a_change_reaches_the_snapshot(database: Database) -> None:
     ],
 )
 async def test_what_makes_no_sense_is_refused(database: Database, new: rates.NewLimit) -> None:
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     with pytest.raises(InvalidRequest):
-        await rates.set_limit(database.engine, new)
+        await rates.set_limit(database.engine, new, actor=COMMAND_LINE)
     assert await rates.list_limits(database.engine) == []

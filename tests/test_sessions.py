@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from gateway import passwords, people
+from gateway.access import COMMAND_LINE
 from gateway.auth import Keyring
 from gateway.db import tables
 from gateway.errors import Forbidden, GatewayError, InvalidKey, InvalidRequest, NotFound, NotReady, RateLimited
@@ -44,9 +45,9 @@ class Door:
 
     async def anna(self, role: str = "", **teams: str) -> None:
         for team in teams:
-            await people.add_team(self.engine, team)
-        await members.add_member(self.engine, NewMember(email="Anna@example.org", role=role, teams=teams))
-        await members.set_password(self.engine, "anna@example.org", HASH)
+            await people.add_team(self.engine, team, actor=COMMAND_LINE)
+        await members.add_member(self.engine, NewMember(email="Anna@example.org", role=role, teams=teams), actor=COMMAND_LINE)
+        await members.set_password(self.engine, "anna@example.org", HASH, actor=COMMAND_LINE)
 
     async def enter(self, email: str = "anna@example.org", password: str = WORD) -> str:
         return await self.sessions.with_password(email, password, HERE)
@@ -68,7 +69,7 @@ async def test_a_member_signs_in_and_is_who_the_teams_say(door: Door) -> None:
     assert who is not None
     assert (who.name, who.role, who.member_id, who.key_id) == ("anna@example.org", "team_admin", 1, None)
     assert dict(who.teams) == {1: "team_admin", 2: "member"}
-    await people.delete_team(door.engine, "search")
+    await people.delete_team(door.engine, "search", actor=COMMAND_LINE)
     who = await door.sessions.actor(await door.enter())
     assert who is not None and (who.role, dict(who.teams)) == ("member", {2: "member"})
 
@@ -82,7 +83,7 @@ async def test_a_role_of_everything_needs_no_team(door: Door, role: str) -> None
 
 async def test_the_answer_says_not_whether_the_address_is_known(door: Door) -> None:
     await door.anna("admin")
-    await members.add_member(door.engine, NewMember(email="unset@example.org", role="finance"))
+    await members.add_member(door.engine, NewMember(email="unset@example.org", role="finance"), actor=COMMAND_LINE)
     told = set()
     for email, password in (
         ("anna@example.org", "wrong"),
@@ -159,7 +160,7 @@ async def test_another_password_ends_every_session_but_the_new_one(door: Door) -
 
 
 async def test_a_link_sets_a_password_once_and_not_for_ever(door: Door) -> None:
-    link, _ = await members.add_member(door.engine, NewMember(email="ben@example.org", role="finance"))
+    link, _ = await members.add_member(door.engine, NewMember(email="ben@example.org", role="finance"), actor=COMMAND_LINE)
     assert link is not None
     async with door.engine.connect() as connection:
         row = (await connection.execute(select(tables.members))).one()
@@ -174,7 +175,7 @@ async def test_a_link_sets_a_password_once_and_not_for_ever(door: Door) -> None:
     with pytest.raises(NotFound):
         await door.sessions.with_link(link, "another horse battery", HERE)
     door.clock.go(1)
-    late = await members.new_link(door.engine, "ben@example.org")
+    late = await members.new_link(door.engine, "ben@example.org", actor=COMMAND_LINE)
     async with door.engine.connect() as connection:
         door.clock.us = (await connection.execute(select(tables.members.c.link_expires_at_us))).scalar_one()
     with pytest.raises(NotFound):
@@ -185,16 +186,16 @@ async def test_a_link_sets_a_password_once_and_not_for_ever(door: Door) -> None:
 async def test_who_is_no_member_any_longer_is_signed_out_and_stays_out(door: Door) -> None:
     await door.anna("admin")
     token = await door.enter()
-    await members.end_member(door.engine, "anna@example.org")
+    await members.end_member(door.engine, "anna@example.org", actor=COMMAND_LINE)
     assert await door.sessions.actor(token) is None
     with pytest.raises(InvalidKey):
         await door.enter()
 
 
 async def test_a_key_with_a_role_opens_a_session_that_ends_with_it(door: Door) -> None:
-    await people.add_team(door.engine, "search")
-    text, key = await people.add_key(door.engine, SECRET, people.NewKey(team="search", scopes=("team_admin",)))
-    plain, _ = await people.add_key(door.engine, SECRET, people.NewKey(team="search"))
+    await people.add_team(door.engine, "search", actor=COMMAND_LINE)
+    text, key = await people.add_key(door.engine, SECRET, people.NewKey(team="search", scopes=("team_admin",)), actor=COMMAND_LINE)
+    plain, _ = await people.add_key(door.engine, SECRET, people.NewKey(team="search"), actor=COMMAND_LINE)
     token = await door.sessions.with_key(f" {text}\n")
     who = await door.sessions.actor(token)
     assert who is not None and (who.role, dict(who.teams), who.key_id) == ("team_admin", {1: "team_admin"}, key.id)
@@ -209,13 +210,13 @@ async def test_a_key_with_a_role_opens_a_session_that_ends_with_it(door: Door) -
             await door.sessions.with_key(wrong)
     with pytest.raises(InvalidRequest):
         await door.sessions.change_password(who, WORD, "another horse battery", HERE)
-    await people.revoke_key(door.engine, key.public)
+    await people.revoke_key(door.engine, key.public, actor=COMMAND_LINE)
     assert await door.sessions.actor(token) is None
 
 
 async def test_a_key_that_expires_takes_its_session_along(door: Door) -> None:
-    await people.add_team(door.engine, "search")
-    text, key = await people.add_key(door.engine, SECRET, people.NewKey(team="search", scopes=("admin",), expires="1h"))
+    await people.add_team(door.engine, "search", actor=COMMAND_LINE)
+    text, key = await people.add_key(door.engine, SECRET, people.NewKey(team="search", scopes=("admin",), expires="1h"), actor=COMMAND_LINE)
     assert key.expires_at_us is not None
     door.clock.us = key.expires_at_us - 10 * SECOND
     token = await door.sessions.with_key(text)
@@ -225,16 +226,16 @@ async def test_a_key_that_expires_takes_its_session_along(door: Door) -> None:
 
 
 async def test_a_session_ends_with_the_secret_that_opened_it(door: Door) -> None:
-    await people.add_team(door.engine, "search")
-    text, key = await people.add_key(door.engine, SECRET, people.NewKey(team="search", scopes=("team_admin",)))
+    await people.add_team(door.engine, "search", actor=COMMAND_LINE)
+    text, key = await people.add_key(door.engine, SECRET, people.NewKey(team="search", scopes=("team_admin",)), actor=COMMAND_LINE)
     leaked = await door.sessions.with_key(text)
-    later, rotated = await people.rotate_key(door.engine, SECRET, key.public, None)
+    later, rotated = await people.rotate_key(door.engine, SECRET, key.public, None, actor=COMMAND_LINE)
     assert await door.sessions.actor(leaked) is None
     session = await door.sessions.with_key(later)
-    _, again = await people.rotate_key(door.engine, SECRET, rotated.public, "1h")
+    _, again = await people.rotate_key(door.engine, SECRET, rotated.public, "1h", actor=COMMAND_LINE)
     who = await door.sessions.actor(session)
     assert who is not None and who.name == f"key {again.public}", "it is the key's, by its present name"
-    await people.revoke_key(door.engine, rotated.public)  # the secret from before
+    await people.revoke_key(door.engine, rotated.public, actor=COMMAND_LINE)  # the secret from before
     assert await door.sessions.actor(session) is None
 
 

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from gateway import people, snapshot
+from gateway.access import COMMAND_LINE
 from gateway.auth import Keyring, mint
 from gateway.catalog import Price
 from gateway.db.engine import make_engine
@@ -61,14 +62,17 @@ async def seen_within(seconds: float, condition: object) -> float:
 
 
 async def test_everything_is_loaded_at_once(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    key, _ = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"))
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    key, _ = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"), actor=COMMAND_LINE)
     await people.set_budget(
         database.engine,
         people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=7, period="day", timezone="Asia/Shanghai", model="r"),
+        actor=COMMAND_LINE,
     )
-    gone = await people.set_budget(database.engine, people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=8, period="total"))
-    await people.delete_budget(database.engine, gone.id)
+    gone = await people.set_budget(
+        database.engine, people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=8, period="total"), actor=COMMAND_LINE
+    )
+    await people.delete_budget(database.engine, gone.id, actor=COMMAND_LINE)
     price = Price(id="p2", input=1, output=2)
     async with database.engine.begin() as connection:
         await connection.execute(update(budgets).values(override_nanousd=9, override_until_us=5))
@@ -109,24 +113,24 @@ async def test_nothing_is_loaded_while_nothing_changes(database: Database) -> No
     for _ in range(3):
         assert await found.load()
     assert found.reloads == 1
-    await people.add_team(database.engine, "alpha")
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
     assert await found.load()
     assert found.reloads == 2
 
 
 async def test_g20_a_revocation_is_seen_by_every_worker_within_five_seconds(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    text_, key = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"))
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    text_, key = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"), actor=COMMAND_LINE)
     async with polling(database) as (_, one, _), polling(database) as (_, two, _):
         assert one.find(bearer(text_)) is not None and two.find(bearer(text_)) is not None
-        await people.revoke_key(database.engine, key.public)
+        await people.revoke_key(database.engine, key.public, actor=COMMAND_LINE)
         waited = await seen_within(5.0, lambda: one.find(bearer(text_)) is None and two.find(bearer(text_)) is None)
     assert waited < 5.0  # the promise to whoever revokes a key
 
 
 async def test_without_a_database_the_old_snapshot_holds_and_the_next_start_waits(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    key, _ = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"))
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    key, _ = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"), actor=COMMAND_LINE)
     ring = Keyring((SECRET,), database.engine)
     found = Snapshot(database.engine, ring, Taken())
     assert await found.load()
@@ -144,8 +148,8 @@ async def test_without_a_database_the_old_snapshot_holds_and_the_next_start_wait
 
 
 async def test_a_snapshot_that_is_too_old_is_no_longer_trusted(database: Database) -> None:
-    await people.add_team(database.engine, "alpha")
-    key, _ = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"))
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    key, _ = await people.add_key(database.engine, SECRET, people.NewKey(team="alpha"), actor=COMMAND_LINE)
     ring = Keyring((SECRET,), database.engine)
     found = Snapshot(database.engine, ring, Taken(), max_age_s=0.05)
     assert await found.load()

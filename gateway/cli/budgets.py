@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.cli.database import fail, instant, run, table
 from gateway.money.pricing import nanousd, usd
 
@@ -75,7 +76,7 @@ def set_(
         model=model or None,
         alerts=_percents(alerts),
     )
-    print(_told(run(lambda engine, _: people.set_budget(engine, new))))
+    print(_told(run(lambda engine, _: people.set_budget(engine, new, actor=COMMAND_LINE))))
 
 
 def _percents(text: str) -> tuple[int, ...] | None:
@@ -145,7 +146,7 @@ def override(budget: int, *, limit: Annotated[str, Parameter(name="--usd")] = ""
     if end:
         if limit or until:
             fail("--end stands alone")
-        print(_told(run(lambda engine, _: people.end_override(engine, budget))))
+        print(_told(run(lambda engine, _: people.end_override(engine, budget, actor=COMMAND_LINE))))
         return
     if not limit or not until:
         fail("say --usd and --until, or --end")
@@ -153,7 +154,7 @@ def override(budget: int, *, limit: Annotated[str, Parameter(name="--usd")] = ""
         limit_nanousd = nanousd(limit, "--usd")
     except ValueError as error:
         fail(str(error))
-    print(_told(run(lambda engine, _: people.override_budget(engine, budget, limit_nanousd, until))))
+    print(_told(run(lambda engine, _: people.override_budget(engine, budget, limit_nanousd, until, actor=COMMAND_LINE))))
 
 
 @app.command
@@ -165,5 +166,5 @@ def delete(budget: int) -> None:
     budget
         Its number, as `tollway budgets list` shows it.
     """
-    run(lambda engine, _: people.delete_budget(engine, budget))
+    run(lambda engine, _: people.delete_budget(engine, budget, actor=COMMAND_LINE))
     print(f"budget {budget} is deleted")

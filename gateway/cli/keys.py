@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import auth, people
+from gateway.access import COMMAND_LINE
 from gateway.cli.database import instant, run, table
 from gateway.labels import mapping, text_of
 from gateway.settings import Settings
@@ -67,7 +68,7 @@ def add(
 
     async def work(engine: AsyncEngine, chosen: Settings) -> tuple[str, people.Key]:
         secrets = await auth.ensure_secret(chosen, engine)
-        return await people.add_key(engine, secrets[0], replace(new, labels=mapping(use.labels, "labels")))
+        return await people.add_key(engine, secrets[0], replace(new, labels=mapping(use.labels, "labels")), actor=COMMAND_LINE)
 
     text, key = run(work)
     if quiet:
@@ -86,7 +87,7 @@ def revoke(key: str) -> None:
     key
         Its 12 public characters, as `tollway keys list` shows them, or the whole key.
     """
-    ended = run(lambda engine, _: people.revoke_key(engine, key))
+    ended = run(lambda engine, _: people.revoke_key(engine, key, actor=COMMAND_LINE))
     print(f"key {ended.public} of team {ended.team} was revoked at {instant(ended.revoked_at_us)}")
 
 
@@ -105,7 +106,9 @@ def rotate(key: str, *, overlap: str = people.OVERLAP, quiet: Annotated[bool, Pa
     """
 
     async def work(engine: AsyncEngine, chosen: Settings) -> tuple[str, people.Key]:
-        return await people.rotate_key(engine, auth.load_secrets(chosen)[0], key, None if overlap == "none" else overlap)
+        return await people.rotate_key(
+            engine, auth.load_secrets(chosen)[0], key, None if overlap == "none" else overlap, actor=COMMAND_LINE
+        )
 
     text, rotated = run(work)
     print(text)
@@ -117,14 +120,14 @@ def rotate(key: str, *, overlap: str = people.OVERLAP, quiet: Annotated[bool, Pa
 @app.command
 def block(key: str) -> None:
     """Refuse a key's requests until it is unblocked; every worker does within about two seconds."""
-    blocked = run(lambda engine, _: people.block_key(engine, key))
+    blocked = run(lambda engine, _: people.block_key(engine, key, actor=COMMAND_LINE))
     print(f"key {blocked.public} of team {blocked.team} is blocked")
 
 
 @app.command
 def unblock(key: str) -> None:
     """Let a blocked key work again."""
-    freed = run(lambda engine, _: people.unblock_key(engine, key))
+    freed = run(lambda engine, _: people.unblock_key(engine, key, actor=COMMAND_LINE))
     print(f"key {freed.public} of team {freed.team} is no longer blocked")
 
 

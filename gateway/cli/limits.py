@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gateway import rates
+from gateway.access import COMMAND_LINE
 from gateway.cli.budgets import NOBODY, Scope
 from gateway.cli.database import run, table
 
@@ -37,7 +38,7 @@ def set_(
     """
     kind, name = scope.one("a limit")
     new = rates.NewLimit(scope_kind=kind, scope=name, rpm=rpm, tpm=tpm, parallel=parallel, model=model or None)
-    limit = run(lambda engine, _: rates.set_limit(engine, new))
+    limit = run(lambda engine, _: rates.set_limit(engine, new, actor=COMMAND_LINE))
     of = f"{limit.scope_kind} {limit.scope}" + ("" if limit.model is None else f" on {limit.model}")
     figures = ((limit.rpm, "requests/min"), (limit.tpm, "tokens/min"), (limit.parallel, "at once"))
     print(f"limit {limit.id}: {of}, " + ", ".join(f"{figure} {unit}" for figure, unit in figures if figure is not None))
@@ -68,5 +69,5 @@ def delete(limit: int) -> None:
     limit
         Its number, as `tollway limits list` shows it.
     """
-    run(lambda engine, _: rates.delete_limit(engine, limit))
+    run(lambda engine, _: rates.delete_limit(engine, limit, actor=COMMAND_LINE))
     print(f"limit {limit} is deleted")

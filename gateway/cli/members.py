@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import passwords
+from gateway.access import COMMAND_LINE
 from gateway.cli.database import fail, run, table
 from gateway.errors import InvalidRequest
 from gateway.people import members
@@ -53,9 +54,9 @@ def add(
     new = members.NewMember(email=email, name=name, role="admin" if admin else role, teams=_teams(teams))
 
     async def work(engine: AsyncEngine, _: Settings) -> tuple[str | None, members.Member]:
-        link, member = await members.add_member(engine, new)
+        link, member = await members.add_member(engine, new, actor=COMMAND_LINE)
         if password is not None:
-            await members.set_password(engine, member.email, await asyncio.to_thread(passwords.hashed, password))
+            await members.set_password(engine, member.email, await asyncio.to_thread(passwords.hashed, password), actor=COMMAND_LINE)
             link = None
         return link, member
 
@@ -92,27 +93,27 @@ def list_(*, team: str = "") -> None:
 @app.command
 def link(email: str) -> None:
     """A new link that sets a password, once; the password they have works until then."""
-    _tell(run(lambda engine, _: members.new_link(engine, email)))
+    _tell(run(lambda engine, _: members.new_link(engine, email, actor=COMMAND_LINE)))
 
 
 @app.command
 def role(email: str, role: str) -> None:
     """Make somebody admin or finance of everything, or none: what the teams say."""
-    member = run(lambda engine, _: members.set_role(engine, email, "" if role == "none" else role))
+    member = run(lambda engine, _: members.set_role(engine, email, "" if role == "none" else role, actor=COMMAND_LINE))
     print(f"{member.email}: {member.role or 'what the teams say'}")
 
 
 @app.command
 def leave(email: str, team: str) -> None:
     """Take somebody out of a team."""
-    run(lambda engine, _: members.set_team_role(engine, email, team, None))
+    run(lambda engine, _: members.set_team_role(engine, email, team, None, actor=COMMAND_LINE))
     print(f"{email} is no longer in the team {team}")
 
 
 @app.command
 def end(email: str) -> None:
     """Sign somebody out everywhere and let them in no longer."""
-    run(lambda engine, _: members.end_member(engine, email))
+    run(lambda engine, _: members.end_member(engine, email, actor=COMMAND_LINE))
     print(f"{email} is no member any longer")
 
 

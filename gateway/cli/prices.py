@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from gateway import prices
+from gateway.access import COMMAND_LINE
 from gateway.cli.database import fail, instant, run, table
 from gateway.money.pricing import CLASSES, usd
 from gateway.settings import TierSettings
@@ -96,7 +97,7 @@ def set_(
     """
     given = {name: getattr(rates, name) for name in (*prices.RATES, "batch_discount")}
     new = prices.NewPrice(vendor=vendor, model=model, starts=starts or None, tiers=tuple(_tier(one) for one in tier), **given)
-    made = run(lambda engine, _: prices.set_price(engine, new))
+    made = run(lambda engine, _: prices.set_price(engine, new, actor=COMMAND_LINE))
     told = ", ".join(f"{name} {rate}" for name, rate in made.usd.items())
     longer = "".join(f"; above {one.above} tokens " + ", ".join(f"{name} {rate}" for name, rate in one.usd.items()) for one in made.tiers)
     print(f"{made.vendor} {made.model}: {told} USD{longer}, from {instant(made.from_us)}")
@@ -127,7 +128,7 @@ def delete(price: str) -> None:
     price
         Its id, as `tollway prices list --all` shows it.
     """
-    gone = run(lambda engine, _: prices.delete_price(engine, price))
+    gone = run(lambda engine, _: prices.delete_price(engine, price, actor=COMMAND_LINE))
     print(f"{gone.vendor} {gone.model}: {gone.id} is withdrawn")
 
 

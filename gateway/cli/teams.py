@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.cli.database import instant, run, table
 from gateway.labels import mapping, text_of
 
@@ -24,7 +25,7 @@ def add(name: str, *, org: str = people.DEFAULT_ORG, labels: str = "") -> None:
     labels
         What the backend of each of its requests must carry: residency=eu,retention=none.
     """
-    team = run(lambda engine, _: people.add_team(engine, name, org, mapping(labels, "labels")))
+    team = run(lambda engine, _: people.add_team(engine, name, org, mapping(labels, "labels"), actor=COMMAND_LINE))
     print(f"team {team.name} of {team.org}. Next: tollway keys add --team {team.name}")
 
 
@@ -47,12 +48,12 @@ def label(name: str, labels: str) -> None:
     labels
         residency=eu,retention=none; or `none`: no longer any.
     """
-    now = run(lambda engine, _: people.label_team(engine, name, {} if labels == "none" else mapping(labels, "labels")))
+    now = run(lambda engine, _: people.label_team(engine, name, {} if labels == "none" else mapping(labels, "labels"), actor=COMMAND_LINE))
     print(f"team {name}: " + (text_of(now.items()) or "no labels"))
 
 
 @app.command
 def delete(name: str) -> None:
     """End a team: its keys stop working within about two seconds, its rows stay in the ledger and its name stays taken."""
-    run(lambda engine, _: people.delete_team(engine, name))
+    run(lambda engine, _: people.delete_team(engine, name, actor=COMMAND_LINE))
     print(f"team {name} is deleted")

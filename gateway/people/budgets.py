@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, sele
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import audit
-from gateway.access import COMMAND_LINE, Actor
+from gateway.access import Actor
 from gateway.db.engine import reading
 from gateway.db.rollup_tables import rollups
 from gateway.db.tables import budget_thresholds, budget_windows, budgets
@@ -79,7 +79,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         return max(self.cap_nanousd, self.spent_nanousd + self.leased_nanousd)
 
 
-async def set_budget(engine: AsyncEngine, new: NewBudget, *, actor: Actor = COMMAND_LINE) -> Budget:
+async def set_budget(engine: AsyncEngine, new: NewBudget, *, actor: Actor) -> Budget:
     """Set the limit of a scope's budget for this model, period and time zone; made when there is none.
 
     Its windows are opened by whoever first draws on them; one opened in mid-period starts with what the scope has spent in it so far.
@@ -123,7 +123,7 @@ async def _set_alerts(connection: AsyncConnection, budget_id: int, percents: tup
         await connection.execute(insert(budget_thresholds), [{"budget_id": budget_id, "percent": one} for one in sorted(set(percents))])
 
 
-async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str, *, actor: Actor = COMMAND_LINE) -> Budget:
+async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: int, until: str, *, actor: Actor) -> Budget:
     """Another limit for a while; it ends by itself. until: see `instants.instant_us`. An override that runs is replaced."""
     if not 0 <= limit_nanousd <= LIMIT_MAX:
         raise InvalidRequest(f"A limit is 0 to {LIMIT_MAX // 10**9} USD.", param="limit")
@@ -136,7 +136,7 @@ async def override_budget(engine: AsyncEngine, budget_id: int, limit_nanousd: in
         return after
 
 
-async def end_override(engine: AsyncEngine, budget_id: int, *, actor: Actor = COMMAND_LINE) -> Budget:
+async def end_override(engine: AsyncEngine, budget_id: int, *, actor: Actor) -> Budget:
     """The budget's own limit again. Harmless where no override runs."""
     async with changing(engine) as (connection, now_us):
         before, team_id = await _managed(connection, budget_id, now_us, actor)
@@ -155,7 +155,7 @@ async def list_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None)
         return await _budgets(connection, await now_us_of(connection), which)
 
 
-async def delete_budget(engine: AsyncEngine, budget_id: int, *, actor: Actor = COMMAND_LINE) -> None:
+async def delete_budget(engine: AsyncEngine, budget_id: int, *, actor: Actor) -> None:
     """The limit is gone about two seconds later; requests that run settle into its window."""
     async with changing(engine) as (connection, now_us):
         before, team_id = await _managed(connection, budget_id, now_us, actor)

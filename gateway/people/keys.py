@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import audit
-from gateway.access import ADMIN, COMMAND_LINE, FINANCE, Actor
+from gateway.access import ADMIN, FINANCE, Actor
 from gateway.auth import SCOPES, mint
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, former_secrets, members, memberships, sessions, teams
@@ -82,7 +82,7 @@ class KeyChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     member: str | UnsetType | None = UNSET
 
 
-async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey, *, actor: Actor = COMMAND_LINE) -> tuple[str, Key]:
+async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey, *, actor: Actor) -> tuple[str, Key]:
     """(the key's text, which is stored nowhere, the key). secret: the first of `auth.load_secrets`."""
     _check_scopes(new.scopes, actor)
     values = _checked({"name": new.name, "models": new.models, "tag": new.tag, "labels": new.labels})
@@ -105,7 +105,7 @@ async def add_key(engine: AsyncEngine, secret: bytes, new: NewKey, *, actor: Act
     return minted.text, key
 
 
-async def change_key(engine: AsyncEngine, public: str, change: KeyChange, *, actor: Actor = COMMAND_LINE) -> Key:
+async def change_key(engine: AsyncEngine, public: str, change: KeyChange, *, actor: Actor) -> Key:
     """Other words, allow-list, end or owner; every worker sees it within about two seconds."""
     given = {name: value for name, value in structs.asdict(change).items() if value is not UNSET}
     values = _checked(given)
@@ -123,7 +123,7 @@ async def change_key(engine: AsyncEngine, public: str, change: KeyChange, *, act
     return await _alter(engine, public, "key.change", changed, actor)
 
 
-async def block_key(engine: AsyncEngine, public: str, *, actor: Actor = COMMAND_LINE) -> Key:
+async def block_key(engine: AsyncEngine, public: str, *, actor: Actor) -> Key:
     """Every worker refuses it within about two seconds, its former secrets too; `unblock_key` undoes it. Twice is harmless."""
 
     async def changed(_connection: AsyncConnection, now_us: int, _ids: tuple[int, int]) -> Mapping[str, Any]:
@@ -132,7 +132,7 @@ async def block_key(engine: AsyncEngine, public: str, *, actor: Actor = COMMAND_
     return await _alter(engine, public, "key.block", changed, actor)
 
 
-async def unblock_key(engine: AsyncEngine, public: str, *, actor: Actor = COMMAND_LINE) -> Key:
+async def unblock_key(engine: AsyncEngine, public: str, *, actor: Actor) -> Key:
     """It works again, within about two seconds. Harmless for one that is not blocked."""
 
     async def changed(_connection: AsyncConnection, _now_us: int, _ids: tuple[int, int]) -> Mapping[str, Any]:
@@ -141,9 +141,7 @@ async def unblock_key(engine: AsyncEngine, public: str, *, actor: Actor = COMMAN
     return await _alter(engine, public, "key.unblock", changed, actor)
 
 
-async def rotate_key(
-    engine: AsyncEngine, secret: bytes, public: str, overlap: str | None = OVERLAP, *, actor: Actor = COMMAND_LINE
-) -> tuple[str, Key]:
+async def rotate_key(engine: AsyncEngine, secret: bytes, public: str, overlap: str | None = OVERLAP, *, actor: Actor) -> tuple[str, Key]:
     """(the key's new text, the key). overlap: until when the secret before works too, see `instants.instant_us`; None = no longer."""
     minted = mint(secret)
 
@@ -165,7 +163,7 @@ async def rotate_key(
     return minted.text, await _alter(engine, public, "key.rotate", changed, actor)
 
 
-async def revoke_key(engine: AsyncEngine, public: str, *, actor: Actor = COMMAND_LINE) -> Key:
+async def revoke_key(engine: AsyncEngine, public: str, *, actor: Actor) -> Key:
     """End a key on every worker within about two seconds. public: its 12 characters, or the whole of it. Twice is harmless.
 
     The public part of a secret from before a rotation ends that secret alone.

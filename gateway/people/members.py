@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Row, and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway import audit
-from gateway.access import ADMIN, COMMAND_LINE, FINANCE, MEMBER, TEAM_ADMIN, Actor
+from gateway.access import ADMIN, FINANCE, MEMBER, TEAM_ADMIN, Actor
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, members, memberships, sessions, teams
 from gateway.errors import Forbidden, InvalidRequest, NotFound
@@ -56,7 +56,7 @@ def normal_email(email: str) -> str:
     return email.strip().lower()
 
 
-async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor = COMMAND_LINE) -> tuple[str | None, Member]:
+async def add_member(engine: AsyncEngine, new: NewMember, actor: Actor) -> tuple[str | None, Member]:
     """(the token of a link to set a password, the member). Somebody who is there already joins the teams named, without a link; who is
     given a role of everything begins anew with one, since whoever invited them may know the password.
 
@@ -110,7 +110,7 @@ async def _seen_team(connection: AsyncConnection, name: str, scope: frozenset[in
     return team_id
 
 
-async def set_role(engine: AsyncEngine, email: str, role: str, actor: Actor = COMMAND_LINE) -> Member:
+async def set_role(engine: AsyncEngine, email: str, role: str, actor: Actor) -> Member:
     """admin | finance of everything, or "" = what the teams say. Who had neither is signed out and sets a password by a new link
     (`new_link`): whoever invited them may know the present one.
     """
@@ -125,7 +125,7 @@ async def set_role(engine: AsyncEngine, email: str, role: str, actor: Actor = CO
         return await _one(connection, email, None)
 
 
-async def set_team_role(engine: AsyncEngine, email: str, team: str, role: str | None, actor: Actor = COMMAND_LINE) -> Member:
+async def set_team_role(engine: AsyncEngine, email: str, team: str, role: str | None, actor: Actor) -> Member:
     """What somebody may do in a team; None = not in it any longer. For whoever manages the team."""
     if role is not None and role not in TEAM_ROLES:
         raise InvalidRequest(f"role: use {' or '.join(TEAM_ROLES)}.", param="role")
@@ -148,7 +148,7 @@ async def set_team_role(engine: AsyncEngine, email: str, team: str, role: str | 
         return (await _members(connection, members.c.id == before.id, actor.scope) or [before])[0]
 
 
-async def end_member(engine: AsyncEngine, email: str, actor: Actor = COMMAND_LINE) -> None:
+async def end_member(engine: AsyncEngine, email: str, actor: Actor) -> None:
     """Signed out everywhere at once, and no way in any longer. Keys that were theirs stay: they are the team's."""
     async with alone(engine) as (connection, now_us):
         before = await _one(connection, email, None)
@@ -161,7 +161,7 @@ async def end_member(engine: AsyncEngine, email: str, actor: Actor = COMMAND_LIN
         await audit.write(connection, actor, action="member.end", kind="member", ident=before.email, before=told)
 
 
-async def new_link(engine: AsyncEngine, email: str, actor: Actor = COMMAND_LINE) -> str:
+async def new_link(engine: AsyncEngine, email: str, actor: Actor) -> str:
     """The token of a link to set a new password, which ends the link before. The old password works until it is used."""
     link = _new_link()
     async with alone(engine) as (connection, now_us):
@@ -172,7 +172,7 @@ async def new_link(engine: AsyncEngine, email: str, actor: Actor = COMMAND_LINE)
     return link
 
 
-async def set_password(engine: AsyncEngine, email: str, password_hash: str, actor: Actor = COMMAND_LINE) -> None:
+async def set_password(engine: AsyncEngine, email: str, password_hash: str, actor: Actor) -> None:
     """A new password from its hash; everywhere signed out."""
     async with alone(engine) as (connection, _):
         member = await _one(connection, email, None)

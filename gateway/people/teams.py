@@ -10,7 +10,7 @@ from sqlalchemy import insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import audit
-from gateway.access import COMMAND_LINE, Actor
+from gateway.access import Actor
 from gateway.db.engine import reading
 from gateway.db.tables import organisations, teams
 from gateway.errors import InvalidRequest
@@ -38,7 +38,7 @@ class Organisation(Struct, frozen=True, kw_only=True):
 
 
 async def add_team(
-    engine: AsyncEngine, name: str, org: str = DEFAULT_ORG, labels: Mapping[str, str] | None = None, *, actor: Actor = COMMAND_LINE
+    engine: AsyncEngine, name: str, org: str = DEFAULT_ORG, labels: Mapping[str, str] | None = None, *, actor: Actor
 ) -> Team:
     """A new team; its organisation is made with the first one."""
     asked = checked(labels or {}, "labels")
@@ -60,7 +60,7 @@ async def add_team(
     return Team(id=team_id, name=name, org=org, labels=mapping(asked, "labels"), created_at_us=now_us)
 
 
-async def label_team(engine: AsyncEngine, name: str, labels: Mapping[str, str], *, actor: Actor = COMMAND_LINE) -> dict[str, str]:
+async def label_team(engine: AsyncEngine, name: str, labels: Mapping[str, str], *, actor: Actor) -> dict[str, str]:
     """Other labels for a team, none = no longer any; every worker asks for them within about two seconds."""
     asked = checked(labels, "labels")
     async with changing(engine) as (connection, _):
@@ -88,7 +88,7 @@ async def list_teams(engine: AsyncEngine, scope: frozenset[int] | None = None) -
         return [Team(id=r.id, name=r.name, org=r.org, labels=mapping(r.labels, "labels"), created_at_us=r.created_at_us) for r in rows]
 
 
-async def delete_team(engine: AsyncEngine, name: str, *, actor: Actor = COMMAND_LINE) -> None:
+async def delete_team(engine: AsyncEngine, name: str, *, actor: Actor) -> None:
     """Its keys stop working on every worker; its ledger stays."""
     async with changing(engine) as (connection, now_us):
         team_id = await team_id_of(connection, name)

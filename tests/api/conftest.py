@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.app import Application, build
 from gateway.auth import ensure_secret
 from gateway.db.engine import make_engine
@@ -34,8 +35,8 @@ class Api:
         chosen = settings_of(folder)
         engine = make_engine(chosen.storage)
         accepted = await ensure_secret(chosen, engine)
-        await people.add_team(engine, "ops")
-        key, _ = await people.add_key(engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
+        await people.add_team(engine, "ops", actor=COMMAND_LINE)
+        key, _ = await people.add_key(engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)), actor=COMMAND_LINE)
         await engine.dispose()
         self.application = await build(chosen, "0")
         transport = httpx.ASGITransport(self.application.asgi)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import errors, people
+from gateway.access import COMMAND_LINE
 from gateway.api import admin, budgets
 from gateway.app import tell, tell_http
 from gateway.auth import Keyring, ensure_secret
@@ -109,9 +110,9 @@ class Admin:
 async def ops(database: Database, tmp_path: Path) -> AsyncIterator[Admin]:
     settings = Settings(storage=database.storage)
     accepted = await ensure_secret(settings, database.engine)
-    await people.add_team(database.engine, "ops")
-    key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)))
-    plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"))
+    await people.add_team(database.engine, "ops", actor=COMMAND_LINE)
+    key, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops", scopes=("admin",)), actor=COMMAND_LINE)
+    plain, _ = await people.add_key(database.engine, accepted[0], people.NewKey(team="ops"), actor=COMMAND_LINE)
     ring = Keyring(accepted, database.engine)
     untold = Untold()
     snapshot, board = Snapshot(database.engine, ring, untold), Board(tmp_path / "board", "0")

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway import people, reloads
+from gateway.access import COMMAND_LINE
 from gateway.app import Application, build
 from gateway.auth import ensure_secret
 from gateway.board import Board, Told
@@ -58,9 +59,9 @@ async def ops(storage: Storage) -> AsyncIterator[Ops]:
     settings = Settings(storage=storage, backends=(A, DEAR), routes=routes)
     engine = make_engine(storage)
     accepted = await ensure_secret(settings, engine)
-    await people.add_team(engine, "t")
+    await people.add_team(engine, "t", actor=COMMAND_LINE)
     keys = {
-        scope: (await people.add_key(engine, accepted[0], people.NewKey(team="t", scopes=(scope,))))[0]
+        scope: (await people.add_key(engine, accepted[0], people.NewKey(team="t", scopes=(scope,)), actor=COMMAND_LINE))[0]
         for scope in ("admin", "finance", "team_admin", "inference")
     }
     await engine.dispose()

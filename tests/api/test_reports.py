@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.api import reports as api
 from gateway.money.reports import Asked, spend
 from tests.api.test_admin import NOVEMBER, Admin, ops  # noqa: F401  (a fixture)
@@ -20,7 +21,7 @@ from tests.fixtures.ledger import mixed, write
 async def filled(ops: Admin, database: Database) -> int:  # noqa: F811
     """Three teams' requests; what `search` spent in November."""
     for name in ("search", "ads"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     records = mixed(120, NOVEMBER, NOVEMBER + 86_400_000_000)
     await write(database.engine, records)
     return sum(one.cost or 0 for one in records if one.team_id == 2)  # the first is `ops`
@@ -52,7 +53,9 @@ async def test_what_is_to_come(ops: Admin, filled: int, database: Database) -> N
     status, told = await ops.call("GET", "/admin/reports/forecast?by=team,model&per=week&timezone=Asia/Kolkata")
     assert status == 200 and told["per"] == "week" and set(told["total"]) >= {"spent_nanousd", "expected_usd", "low_usd", "method"}
     assert (await ops.call("GET", "/admin/reports/forecast?format=csv"))[1].startswith("team,spent_usd,")
-    await people.set_budget(database.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"))
+    await people.set_budget(
+        database.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"), actor=COMMAND_LINE
+    )
     status, told = await ops.call("GET", "/admin/reports/budgets")
     assert status == 200 and [(one["scope"], one["limit_nanousd"]) for one in told["data"]] == [("search", 5)]
 

@@ -7,6 +7,7 @@ import time
 from sqlalchemy import insert
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.auth import load_secrets
 from gateway.db.tables import decisions
 from gateway.routing.decision import encode
@@ -21,12 +22,12 @@ HOUR_US = 3_600_000_000
 
 async def test_a_listing_leads_to_a_request_and_its_decision(ops: Admin, database: Database) -> None:  # noqa: F811
     for name in ("search", "ads"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     now = time.time_ns() // 1000
     records = mixed(40, now - HOUR_US, now)
     await write(database.engine, records)
     secret = load_secrets(Settings(storage=database.storage))[0]
-    search, _ = await people.add_key(database.engine, secret, people.NewKey(team="search", scopes=("team_admin",)))
+    search, _ = await people.add_key(database.engine, secret, people.NewKey(team="search", scopes=("team_admin",)), actor=COMMAND_LINE)
     status, told = await ops.call("GET", "/admin/requests?range=24h&outcome=completed")
     assert status == 200 and told["matching"]["requests"] == len(told["data"]) == sum(one.outcome == "completed" for one in records)
     status, mine = await ops.call("GET", "/admin/requests?range=24h", key=search)

@@ -21,6 +21,7 @@ import uvloop
 
 import migrations
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.app import Application, build
 from gateway.attempts import Attempts
 from gateway.auth import ensure_secret
@@ -59,9 +60,11 @@ async def prepared(folder: Path) -> tuple[Application, str]:
     settings.state.mkdir()
     await asyncio.to_thread(migrations.upgrade, f"sqlite+aiosqlite:///{settings.state}/tollway.db")
     engine = make_engine(settings.storage)
-    await people.add_team(engine, "bench")
-    key, _ = await people.add_key(engine, (await ensure_secret(settings, engine))[0], people.NewKey(team="bench"))
-    await people.set_budget(engine, people.NewBudget(scope_kind="team", scope="bench", limit_nanousd=10**15, period="month"))
+    await people.add_team(engine, "bench", actor=COMMAND_LINE)
+    key, _ = await people.add_key(engine, (await ensure_secret(settings, engine))[0], people.NewKey(team="bench"), actor=COMMAND_LINE)
+    await people.set_budget(
+        engine, people.NewBudget(scope_kind="team", scope="bench", limit_nanousd=10**15, period="month"), actor=COMMAND_LINE
+    )
     await engine.dispose()
     sink.stream = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # lines are made and written, to nowhere
     application = await build(settings, "0")

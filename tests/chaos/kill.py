@@ -20,6 +20,7 @@ from msgspec import Struct
 from sqlalchemy import text
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.auth import load_secrets
 from gateway.child import environment
 from gateway.money.audit import audit
@@ -158,9 +159,13 @@ async def prepare(database: Database, folder: Path, backends: Backends) -> tuple
     gateway = prepared(folder, config, server=server, database_url=database.url, state=str(folder / "state"))
     settings = load(folder / "tollway.toml", gateway.environ)
     settings.state.mkdir(mode=0o700, exist_ok=True)
-    await people.add_team(database.engine, "alpha")
-    gateway.keys["alpha"], _ = await people.add_key(database.engine, load_secrets(settings)[0], people.NewKey(team="alpha"))
-    await people.set_budget(database.engine, people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=10**12, period="total"))
+    await people.add_team(database.engine, "alpha", actor=COMMAND_LINE)
+    gateway.keys["alpha"], _ = await people.add_key(
+        database.engine, load_secrets(settings)[0], people.NewKey(team="alpha"), actor=COMMAND_LINE
+    )
+    await people.set_budget(
+        database.engine, people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=10**12, period="total"), actor=COMMAND_LINE
+    )
     return gateway, publish(settings, settings.state)
 
 

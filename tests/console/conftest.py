@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.app import Application
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Settings, Storage
 from tests.fixtures.application import built
@@ -39,8 +40,10 @@ class Site:
     async def key(self, team: str, *scopes: str, **more: Any) -> str:
         """A new key of a team, which is made when it is not there."""
         if team not in {one.name for one in await people.list_teams(self.parts.engine)}:
-            await people.add_team(self.parts.engine, team)
-        return (await people.add_key(self.parts.engine, self.secret, people.NewKey(team=team, scopes=scopes, **more)))[0]
+            await people.add_team(self.parts.engine, team, actor=COMMAND_LINE)
+        return (await people.add_key(self.parts.engine, self.secret, people.NewKey(team=team, scopes=scopes, **more), actor=COMMAND_LINE))[
+            0
+        ]
 
     async def signed_in(self, scope: str = "admin", team: str = "ops") -> httpx.AsyncClient:
         """A browser with the session of a key of this scope."""

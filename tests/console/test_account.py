@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from tests.console.checks import sound
 from tests.console.conftest import Site
 from tests.console.test_console import paths
@@ -12,7 +13,7 @@ NEW = "another horse battery"
 
 
 async def test_another_password_and_out_everywhere(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     browser = await member(site, "ben@x.org", search="member")
     sound(await browser.get("/console/account"), paths(site))
     for fields, told in (

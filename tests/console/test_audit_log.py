@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway import audit, people
+from gateway.access import COMMAND_LINE
 from gateway.console.audit_log import fields
 from tests.console.checks import sound
 from tests.console.conftest import Site
@@ -39,7 +40,7 @@ def test_fields_that_changed_stand_first_and_are_written_for_people() -> None:
 async def test_the_log_is_read_filtered_and_turned(site: Site) -> None:
     browser = await site.signed_in()
     for number in range(55):
-        await people.add_team(site.parts.engine, f"team-{number}")
+        await people.add_team(site.parts.engine, f"team-{number}", actor=COMMAND_LINE)
     page = await browser.get("/console/audit")
     sound(page, paths(site))
     assert "team-54" in page.text and "team-0<" not in page.text and "Older" in page.text

@@ -10,6 +10,7 @@ import httpx
 from msgspec.structs import replace
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.console import budgets
 from gateway.money.forecast import Line, OfBudget
 from tests.console.checks import sound
@@ -78,7 +79,7 @@ def test_a_spark_runs_from_the_limit_to_what_is_left_and_on_to_the_forecast() ->
 
 
 async def test_a_budget_is_set_overridden_and_lifted(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     browser = await site.signed_in()
     fields = {
         "scope_kind": "team",
@@ -103,7 +104,7 @@ async def test_a_budget_is_set_overridden_and_lifted(site: Site) -> None:
 
 
 async def test_what_cannot_be_set_is_said_at_its_field(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     browser = await site.signed_in()
     good = {"scope_kind": "team", "scope": "search", "usd": "5", "per": "month", "timezone": "UTC", "model": "", "alerts": "80"}
     for field, value in (
@@ -121,7 +122,9 @@ async def test_what_cannot_be_set_is_said_at_its_field(site: Site) -> None:
         assert f'id="d-{field}"' in answer.text or field == "per", (field, value)
         assert "<b>nobody" not in answer.text and '<dialog id="set"' in answer.text
     assert await people.list_budgets(site.parts.engine) == []
-    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"))
+    await people.set_budget(
+        site.parts.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"), actor=COMMAND_LINE
+    )
     answer = await sent(browser, "/console/budgets/1/override", usd="9", until="yesterday")
     sound(answer, paths(site))
     assert answer.status_code == 400 and 'id="d-until"' in answer.text
@@ -129,8 +132,10 @@ async def test_what_cannot_be_set_is_said_at_its_field(site: Site) -> None:
 
 
 async def test_who_may_not_change_one_cannot(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
-    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"))
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
+    await people.set_budget(
+        site.parts.engine, people.NewBudget(scope_kind="team", scope="search", limit_nanousd=5, period="day"), actor=COMMAND_LINE
+    )
     fields = {"scope_kind": "team", "scope": "search", "usd": "5000", "per": "day"}
     for role in ("finance", "team_admin"):
         browser = await site.signed_in(role)

@@ -15,6 +15,7 @@ import pytest
 from msgspec import Struct
 
 from gateway import people, throttle
+from gateway.access import COMMAND_LINE
 from gateway.people.members import NewMember, add_member
 from tests.console.checks import seen
 from tests.console.conftest import Site
@@ -96,8 +97,10 @@ async def prepared(site: Site) -> httpx.AsyncClient:
     engine = site.parts.engine
     browser = await site.signed_in()
     await site.key("growth", "inference")
-    await people.set_budget(engine, people.NewBudget(scope_kind="team", scope="growth", limit_nanousd=10**9, period="month"))
-    await add_member(engine, NewMember(email="anna@example.org", name=HOSTILE, role="admin"))
+    await people.set_budget(
+        engine, people.NewBudget(scope_kind="team", scope="growth", limit_nanousd=10**9, period="month"), actor=COMMAND_LINE
+    )
+    await add_member(engine, NewMember(email="anna@example.org", name=HOSTILE, role="admin"), actor=COMMAND_LINE)
     team = next(one.id for one in await people.list_teams(engine) if one.name == "growth")
     said: dict[str, Any] = {
         "route": HOSTILE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.people.members import NewMember, add_member
 from tests.console.checks import seen
 from tests.console.conftest import ORIGIN, Site
@@ -87,8 +88,8 @@ async def test_over_tls_the_cookie_is_for_tls(site: Site) -> None:
 
 
 async def test_a_member_sets_a_password_with_a_link_and_signs_in_with_it(site: Site) -> None:
-    await people.add_team(site.parts.engine, "ops")
-    link, _ = await add_member(site.parts.engine, NewMember(email="anna@example.org", teams={"ops": "member"}))
+    await people.add_team(site.parts.engine, "ops", actor=COMMAND_LINE)
+    link, _ = await add_member(site.parts.engine, NewMember(email="anna@example.org", teams={"ops": "member"}), actor=COMMAND_LINE)
     browser = site.browser()
     form = await browser.get("/console/welcome", params={"link": link})
     assert form.status_code == 200 and {"link", "password", "again"} <= seen(form.text).fields[0]

@@ -9,6 +9,7 @@ from datetime import UTC
 from typing import Any
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.money.ledger import DAY_US
 from gateway.views import figures
 from tests.console.checks import sound
@@ -24,7 +25,7 @@ async def teams(site: Site) -> None:
     from sqlalchemy import text
 
     for name in ("one", "two", "three"):
-        await people.add_team(site.parts.engine, name)
+        await people.add_team(site.parts.engine, name, actor=COMMAND_LINE)
     async with site.parts.engine.begin() as connection:
         for number, name in enumerate(HOSTILE, 1):
             await connection.execute(text("UPDATE teams SET name = :name WHERE id = :id"), {"name": name, "id": number})
@@ -36,7 +37,9 @@ async def filled(site: Site) -> list[Any]:
     records = mixed(120, now_us - 2 * DAY_US, now_us - 60_000_000)
     await write(site.parts.engine, records)
     await people.set_budget(
-        site.parts.engine, people.NewBudget(scope_kind="organisation", scope="default", limit_nanousd=10**9, period="month")
+        site.parts.engine,
+        people.NewBudget(scope_kind="organisation", scope="default", limit_nanousd=10**9, period="month"),
+        actor=COMMAND_LINE,
     )
     return records
 
@@ -122,7 +125,7 @@ async def test_a_team_s_admin_sees_the_team_alone(site: Site) -> None:
 async def test_what_needs_a_hand_is_said_with_a_way_on(site: Site) -> None:
     await filled(site)
     spent = people.NewBudget(scope_kind="organisation", scope="default", limit_nanousd=1, period="total")
-    number = (await people.set_budget(site.parts.engine, spent)).id
+    number = (await people.set_budget(site.parts.engine, spent, actor=COMMAND_LINE)).id
     text = (await (await site.signed_in()).get("/console/overview")).text
     assert "default has spent its budget." in text and f'href="/console/budgets/{number}"' in text
     assert "requests have no price." in text
@@ -137,7 +140,7 @@ async def test_every_page_counts_what_needs_a_hand_in_its_side_bar(site: Site) -
     for team in ("ops", "other"):
         await site.key(team, "inference")
         spent = people.NewBudget(scope_kind="team", scope=team, limit_nanousd=0, period="month")
-        await people.set_budget(site.parts.engine, spent)
+        await people.set_budget(site.parts.engine, spent, actor=COMMAND_LINE)
     site.parts.router.states(site.parts.catalog)["near"].health.wait_until = time.monotonic() + 600.0
     await site.parts.attention.look()
     admin, team_admin, finance = [await site.signed_in(role) for role in ("admin", "team_admin", "finance")]

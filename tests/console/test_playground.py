@@ -12,6 +12,7 @@ import httpx
 from sqlalchemy import func, select
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.db.tables import api_keys, usage
 from tests.console.checks import sound
 from tests.console.conftest import Site
@@ -80,7 +81,9 @@ async def test_a_budget_that_is_spent_is_said(site: Site) -> None:
     await site.key("search", "inference", name="search", models=("other",))
     refused = await send(browser, await public(site, "search"), await token(browser))
     assert refused.status_code == 403 and refused.json()["error"]["code"] == "model_not_allowed", "a key's allow-list holds here too"
-    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="growth", limit_nanousd=5, period="month"))
+    await people.set_budget(
+        site.parts.engine, people.NewBudget(scope_kind="team", scope="growth", limit_nanousd=5, period="month"), actor=COMMAND_LINE
+    )
     await site.parts.snapshot.load()
     key, csrf = await public(site, "growth"), await token(browser)
     answer = await send(browser, key, csrf)

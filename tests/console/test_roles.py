@@ -210,7 +210,7 @@ async def test_pages_ask_who_is_there_first_and_then_for_the_role(site: Site) ->
 
 
 async def test_every_change_is_written_down_with_who_asked(site: Site) -> None:
-    """A function's actor is the command line unless a handler says otherwise: here each handler has said it."""
+    """Each handler says who asked, and the row tells it."""
     client = site.browser()
     headers = {"authorization": f"Bearer {await site.key('ops', 'admin')}"}
     who = f"key {headers['authorization'][10:22]}"

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.db.rollup_tables import rollups
 from gateway.routing.decision import Quality
 from gateway.views.ways import RECORDS_MIN
@@ -22,7 +23,7 @@ HOSTILE = "<img src=x>"
 
 async def test_ways_are_hidden_while_there_is_little_to_go_by(site: Site) -> None:
     browser = await site.signed_in("team_admin", "search")
-    await people.add_team(site.parts.engine, "ads")
+    await people.add_team(site.parts.engine, "ads", actor=COMMAND_LINE)
     page = await browser.get("/console/teams/search")
     sound(page, paths(site))
     assert 'hx-get="/console/teams/search/-/ways"' in page.text and 'hx-trigger="load"' in page.text

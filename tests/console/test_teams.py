@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.people import members
 from gateway.sessions import Sessions
 from tests.console.checks import sound
@@ -33,7 +34,7 @@ async def sent(browser: httpx.AsyncClient, path: str, **fields: str) -> httpx.Re
 
 async def member(site: Site, email: str, **teams: str) -> httpx.AsyncClient:
     """A browser with the session of a member who set a password."""
-    link, _ = await members.add_member(site.parts.engine, members.NewMember(email=email, teams=teams))
+    link, _ = await members.add_member(site.parts.engine, members.NewMember(email=email, teams=teams), actor=COMMAND_LINE)
     browser = site.browser()
     answer = await browser.post("/console/welcome", data={"link": link or "", "password": WORD, "again": WORD})
     assert answer.status_code == 303
@@ -97,7 +98,7 @@ async def test_a_key_is_rotated_blocked_extended_and_revoked_by_forms(site: Site
 
 async def test_members_are_invited_and_see_what_they_may(site: Site) -> None:
     admin = await site.signed_in()
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     invited = await sent(admin, "teams/search/members", email="Carla@x.org", name="Carla", role="team_admin")
     sound(invited, paths(site))
     link = re.search(r"/console/welcome\?link=([\w-]+)", invited.text)
@@ -116,10 +117,10 @@ async def test_members_are_invited_and_see_what_they_may(site: Site) -> None:
 
 
 async def test_a_member_sees_its_own_keys_and_changes_nothing(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     browser = await member(site, "ben@x.org", search="member")
     for name, owner in (("mine", "ben@x.org"), ("theirs", None)):
-        await people.add_key(site.parts.engine, site.secret, people.NewKey(team="search", name=name, member=owner))
+        await people.add_key(site.parts.engine, site.secret, people.NewKey(team="search", name=name, member=owner), actor=COMMAND_LINE)
     page = await browser.get("/console/teams/search")
     sound(page, paths(site))
     assert "mine" in page.text and "theirs" not in page.text and "New key" not in page.text
@@ -132,11 +133,11 @@ async def test_a_member_sees_its_own_keys_and_changes_nothing(site: Site) -> Non
 
 
 async def test_what_is_left_of_the_team_s_budget_is_drawn(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     browser = await member(site, "ben@x.org", search="member")
     assert "What is left" not in (await browser.get("/console/teams/search")).text
     new = people.NewBudget(scope_kind="team", scope="search", limit_nanousd=12_500_000_000, period="month")
-    await people.set_budget(site.parts.engine, new)
+    await people.set_budget(site.parts.engine, new, actor=COMMAND_LINE)
     page = await browser.get("/console/teams/search")
     sound(page, paths(site))
     assert "What is left" in page.text and "$12.50" in page.text and "/console/budgets/" not in page.text
@@ -145,7 +146,7 @@ async def test_what_is_left_of_the_team_s_budget_is_drawn(site: Site) -> None:
 
 async def test_spend_by_route_is_drawn_in_the_viewer_s_zone_and_range(site: Site) -> None:
     for name in ("search", "ads"):
-        await people.add_team(site.parts.engine, name)
+        await people.add_team(site.parts.engine, name, actor=COMMAND_LINE)
     team, other = sorted(await people.list_teams(site.parts.engine), key=lambda one: one.name != "search")
     browser = await site.signed_in()
     empty = await browser.get("/console/teams/search")
@@ -175,8 +176,8 @@ def spec_of(page: httpx.Response, name: str) -> Any:
 
 async def test_another_team_is_not_there(site: Site) -> None:
     browser = await site.signed_in("team_admin", "search")
-    await people.add_team(site.parts.engine, "secretteam")
-    _, key = await people.add_key(site.parts.engine, site.secret, people.NewKey(team="secretteam", name="secretkey"))
+    await people.add_team(site.parts.engine, "secretteam", actor=COMMAND_LINE)
+    _, key = await people.add_key(site.parts.engine, site.secret, people.NewKey(team="secretteam", name="secretkey"), actor=COMMAND_LINE)
     for path in ("teams", "audit", "teams/search", "teams/search/members"):
         assert "secret" not in (await browser.get(f"/console/{path}")).text.replace("secrets", "").replace("secret is shown", "")
     for path in ("teams/secretteam", "teams/secretteam/members", f"teams/search/keys/{key.public}", f"teams/secretteam/keys/{key.public}"):
@@ -190,7 +191,7 @@ async def test_another_team_is_not_there(site: Site) -> None:
 
 
 async def test_signed_out_everywhere_means_here_too(site: Site) -> None:
-    await people.add_team(site.parts.engine, "search")
+    await people.add_team(site.parts.engine, "search", actor=COMMAND_LINE)
     browser = await member(site, "ben@x.org", search="member")
     sessions = Sessions(site.parts.engine, site.parts.keyring, 1)
     who = await sessions.actor(browser.cookies["tollway_session"])
@@ -201,12 +202,14 @@ async def test_signed_out_everywhere_means_here_too(site: Site) -> None:
 
 async def test_who_leads_one_team_sees_of_another_no_more_than_its_members_do(site: Site) -> None:
     for name in ("lead", "other"):
-        await people.add_team(site.parts.engine, name)
-    await people.set_budget(site.parts.engine, people.NewBudget(scope_kind="team", scope="other", limit_nanousd=10**9, period="month"))
+        await people.add_team(site.parts.engine, name, actor=COMMAND_LINE)
+    await people.set_budget(
+        site.parts.engine, people.NewBudget(scope_kind="team", scope="other", limit_nanousd=10**9, period="month"), actor=COMMAND_LINE
+    )
     browser = await member(site, "anna@example.org", lead="team_admin", other="member")
     assert (await browser.get("/console/teams/lead/members")).status_code == 200
     assert (await browser.get("/console/teams/other/members")).status_code == 403
-    await people.label_team(site.parts.engine, "other", {"residency": "mars"})
+    await people.label_team(site.parts.engine, "other", {"residency": "mars"}, actor=COMMAND_LINE)
     log = await browser.get("/console/audit")
     assert log.status_code == 200 and "mars" not in log.text
     assert "/console/budgets/1" not in (await browser.get("/console/budgets")).text

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.db.engine import make_engine
 from gateway.money.alerts import Alert, claim, find, finish
 from gateway.money.windows import bounds
@@ -22,9 +23,9 @@ MINUTE_US = 60_000_000
 async def window(engine: AsyncEngine, spent: int, *, limit: int = 100 * USD, per: str = "month", **more: Any) -> tuple[int, int]:
     """(budget, window) of a team's budget with this much spent in its present window."""
     if not await people.list_teams(engine):
-        await people.add_team(engine, "alpha")
+        await people.add_team(engine, "alpha", actor=COMMAND_LINE)
     new = people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=limit, period=per, **more)
-    budget = await people.set_budget(engine, new)
+    budget = await people.set_budget(engine, new, actor=COMMAND_LINE)
     starts, ends = bounds(per, "UTC", time.time_ns() // 1000)
     return budget.id, await opened(engine, budget.id, spent, starts, ends)
 
@@ -78,7 +79,7 @@ async def test_which_windows_and_limits_count(database: Database) -> None:
     await opened(engine, budget, 100 * USD, 0, now_us - 61 * MINUTE_US)
     just_ended = await opened(engine, budget, 85 * USD, 1, now_us - MINUTE_US)
     assert [(alert.window_id, alert.percent) for alert in await find(engine, (), deliver=False)] == [(just_ended, 80)]
-    await people.override_budget(engine, budget, 50 * USD, "1h")
+    await people.override_budget(engine, budget, 50 * USD, "1h", actor=COMMAND_LINE)
     assert [(one.percent, one.cap) for one in await find(engine, (), deliver=False) if one.window_id != just_ended] == [
         (80, 50 * USD),
         (100, 50 * USD),
@@ -86,10 +87,12 @@ async def test_which_windows_and_limits_count(database: Database) -> None:
     none, _ = await window(engine, 10**18, limit=10**18, per="week", alerts=())
     await window(engine, 0, limit=0, per="total")
     assert await find(engine, (), deliver=False) == []
-    await people.set_budget(engine, people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=10**18, period="week", alerts=(100,)))
+    await people.set_budget(
+        engine, people.NewBudget(scope_kind="team", scope="alpha", limit_nanousd=10**18, period="week", alerts=(100,)), actor=COMMAND_LINE
+    )
     assert [alert.budget_id for alert in await find(engine, (), deliver=False)] == [none], "no number is too large"
     await window(engine, 99 * USD, per="day")
-    await people.delete_budget(engine, (await people.list_budgets(engine))[-1].id)
+    await people.delete_budget(engine, (await people.list_budgets(engine))[-1].id, actor=COMMAND_LINE)
     assert await find(engine, (), deliver=False) == []
 
 

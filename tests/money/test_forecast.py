@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.errors import InvalidRequest
 from gateway.money import forecast, retention
 from gateway.money.forecast import Asked, weights
@@ -24,7 +25,7 @@ HOUR_COST = 1_000_000
 async def steady(engine: AsyncEngine, days: int) -> int:
     """Two teams that spend the same each hour, `search` twice what `ads` does, from days ago to now; the database's time."""
     for name in ("search", "ads"):
-        await people.add_team(engine, name)
+        await people.add_team(engine, name, actor=COMMAND_LINE)
     now_us = await retention.now_us(engine)
     first = now_us - now_us % DAY_US - days * DAY_US
     rows = [
@@ -76,13 +77,15 @@ async def test_each_budget_says_whether_its_limit_is_passed(database: Database) 
     new = people.NewBudget(scope_kind="team", scope="search", limit_nanousd=0, period="month")
     limits = {"no": 2 * whole, "yes": 1}
     for told, limit in limits.items():
-        budget = await people.set_budget(database.engine, people.NewBudget(**{**_fields(new), "limit_nanousd": limit}))
+        budget = await people.set_budget(database.engine, people.NewBudget(**{**_fields(new), "limit_nanousd": limit}), actor=COMMAND_LINE)
         (one,) = await forecast.of_budgets(database.engine)
         assert one.passes == told and one.budget.id == budget.id
         assert one.line.expected is not None and abs(one.line.expected - whole) <= 4 * HOUR_COST
         assert one.line.spent == budget.spent_nanousd
     await people.set_budget(
-        database.engine, people.NewBudget(scope_kind="team", scope="ads", limit_nanousd=10**9, period="total", model="assistant")
+        database.engine,
+        people.NewBudget(scope_kind="team", scope="ads", limit_nanousd=10**9, period="total", model="assistant"),
+        actor=COMMAND_LINE,
     )
     *_, total = await forecast.of_budgets(database.engine)
     assert (total.line.expected, total.passes, total.line.method) == (None, "", "none")

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from sqlalchemy import delete, select, update
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.db.rollup_tables import latency_rollups, rollups
 from gateway.db.tables import attempts, usage
 from gateway.errors import InvalidRequest, NotFound
@@ -49,7 +50,7 @@ def assert_parts_make_the_whole(report: Report) -> None:
 
 async def test_every_grouping_sums_to_what_the_rows_cost(database: Database) -> None:
     for name in ("search", "ads", "mail"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     records = mixed(300, NOVEMBER, NOVEMBER + 40 * DAY_US)
     await write(database.engine, records)
     outcomes = Counter(one.outcome for one in records)
@@ -68,7 +69,7 @@ async def test_every_grouping_sums_to_what_the_rows_cost(database: Database) -> 
 
 
 async def test_an_attempts_cost_stands_at_its_own_backend(database: Database) -> None:
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     failover = record(NOVEMBER, [("smol", "failed", 3), ("openai", "completed", 52_000)])
     await write(database.engine, [failover, record(NOVEMBER, [("smol", "completed", 100)])])
     report = await spend(database.engine, Asked(by=("team", "backend")))
@@ -102,11 +103,11 @@ async def test_what_has_no_price_is_unknown_and_not_zero(database: Database) -> 
 
 
 async def test_names_are_those_of_people(database: Database) -> None:
-    await people.add_team(database.engine, "search", "product")
-    _, key = await people.add_key(database.engine, b"s" * 32, people.NewKey(team="search"))
+    await people.add_team(database.engine, "search", "product", actor=COMMAND_LINE)
+    _, key = await people.add_key(database.engine, b"s" * 32, people.NewKey(team="search"), actor=COMMAND_LINE)
     await write(database.engine, [record(NOVEMBER, [("b", "completed", 5)], key_id=key.id)])
     await write(database.engine, [record(NOVEMBER, [("b", "completed", 7)], team_id=99)])
-    await people.delete_team(database.engine, "search")
+    await people.delete_team(database.engine, "search", actor=COMMAND_LINE)
     report = await spend(database.engine, Asked(by=("org", "team", "key")))
     assert by_group(report) == {("product", "search", key.public): 5, ("product", "", ""): 7}
 
@@ -256,7 +257,7 @@ async def from_rows(database: Database, group: str, local: ZoneInfo) -> dict[str
 )
 async def test_latencies_and_rates_are_those_of_the_rows(database: Database, group: str, timezone: str) -> None:
     for number in (1, 2, 3):
-        await people.add_team(database.engine, f"team-{number}")
+        await people.add_team(database.engine, f"team-{number}", actor=COMMAND_LINE)
     chance = random.Random(5)
     records = [
         replace(
@@ -290,7 +291,7 @@ async def test_latencies_and_rates_are_those_of_the_rows(database: Database, gro
 
 async def test_a_month_by_team_reads_no_quarter_inside_of_it(database: Database) -> None:
     """What is by team comes from settled roll-ups, also at the edges, and what a quarter says there does not matter."""
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     records = [record(NOVEMBER + hour * DAY_US // 24, [("b", "completed", 10)]) for hour in range(-30, 60)]
     await write(database.engine, records)
     await settle(database.engine)
@@ -305,7 +306,7 @@ async def test_a_month_by_team_reads_no_quarter_inside_of_it(database: Database)
 
 async def test_one_team_alone(database: Database) -> None:
     for name in ("search", "ads"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     await write(database.engine, mixed(60, NOVEMBER, NOVEMBER + DAY_US))
     both = await spend(database.engine, Asked(by=("team", "backend")))
     for name in ("search", "ads"):

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.money import shares
 from gateway.money.shares import BudgetShares, read
 from gateway.money.windows import bounds
@@ -20,9 +21,9 @@ DAY_US = 86_400_000_000
 async def budget(database: Database, team: str, spent: int, **more: object) -> int:
     engine = database.engine
     if team not in {one.name for one in await people.list_teams(engine)}:
-        await people.add_team(engine, team)
+        await people.add_team(engine, team, actor=COMMAND_LINE)
     new = people.NewBudget(**{"scope_kind": "team", "scope": team, "limit_nanousd": 100 * USD, "period": "month", **more})  # type: ignore[arg-type]
-    made = await people.set_budget(engine, new)
+    made = await people.set_budget(engine, new, actor=COMMAND_LINE)
     starts, ends = bounds(made.period, "UTC", time.time_ns() // 1000)
     await opened(engine, made.id, spent, starts, ends)
     return made.id

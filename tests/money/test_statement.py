@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money import reports, statement
 from gateway.money.windows import to_us
@@ -24,7 +25,7 @@ DAY_US = 86_400_000_000
 
 async def filled(database: Database) -> None:
     for name in ("search", "ads", "mail"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     await write(database.engine, mixed(300, NOVEMBER - 5 * DAY_US, NOVEMBER + 35 * DAY_US))
     unknown = record(NOVEMBER + DAY_US, [("b", "unknown", 5_000)], outcome="unknown")
     await write(database.engine, [unknown])
@@ -68,7 +69,7 @@ class Tags(HTMLParser):
 
 
 async def test_the_page_escapes_names_and_fetches_nothing(database: Database) -> None:
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     evil = "<script>alert(1)</script>"
     await write(database.engine, [record(NOVEMBER, [("b", "completed", 1_234_567_890)], route=evil, model='"><img src=x>')])
     page = statement.as_html(await statement.statement(database.engine, "search", "2026-11"))
@@ -83,14 +84,14 @@ async def test_the_page_escapes_names_and_fetches_nothing(database: Database) ->
 
 
 async def test_a_cell_of_a_spreadsheet_is_no_formula(database: Database) -> None:
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     await write(database.engine, [record(NOVEMBER, [("b", "completed", 1)], route="=HYPERLINK(1)")])
     rows = list(csv.DictReader(io.StringIO(statement.as_csv(await statement.statement(database.engine, "search", "2026-11")))))
     assert [row["route"] for row in rows] == ["'=HYPERLINK(1)", ""]
 
 
 async def test_what_is_missing_is_said(database: Database) -> None:
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     page = statement.as_html(await statement.statement(database.engine, "search", "2026-11"))
     assert "Nothing was asked in this month." in page and "Total 0.000000000 USD" in page
     await write(database.engine, [record(NOVEMBER, [("new", "completed", None)])])
@@ -103,7 +104,7 @@ async def test_what_is_missing_is_said(database: Database) -> None:
 
 @pytest.mark.parametrize("month", ["2026-13", "2026-00", "2026", "november", "2026-11-01", "0000-01", "9999-12", "9998-12"])
 async def test_what_is_no_month_is_refused(database: Database, month: str) -> None:
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     with pytest.raises(InvalidRequest) as told:
         await statement.statement(database.engine, "search", month)
     assert told.value.param == "month"

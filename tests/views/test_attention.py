@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway import people
-from gateway.access import Actor
+from gateway.access import COMMAND_LINE, Actor
 from gateway.backend_watch import BackendWatch
 from gateway.board import Board, Told
 from gateway.catalog import Catalog
@@ -42,13 +42,13 @@ def parts() -> Parts:
 
 async def budget(database: Database, kind: str, scope: str, nanousd: int) -> None:
     new = people.NewBudget(scope_kind=kind, scope=scope, limit_nanousd=nanousd, period="total")
-    await people.set_budget(database.engine, new)
+    await people.set_budget(database.engine, new, actor=COMMAND_LINE)
 
 
 async def test_budgets_and_failures_are_those_that_are_seen(database: Database, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        await people.add_team(database.engine, name)
-    key = (await people.add_key(database.engine, b"s" * 32, people.NewKey(team="one")))[1].public
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
+    key = (await people.add_key(database.engine, b"s" * 32, people.NewKey(team="one"), actor=COMMAND_LINE))[1].public
     now_us = time.time_ns() // 1000
     failed = [record(now_us - MINUTE_US, [("a", "failed", 3)], outcome="failed", team_id=2) for _ in range(6)]
     await write(database.engine, [*failed, record(now_us - MINUTE_US, [("a", "completed", 3)], team_id=1)])
@@ -63,7 +63,7 @@ async def test_budgets_and_failures_are_those_that_are_seen(database: Database, 
 
 
 async def test_what_is_old_is_not_told(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await people.add_team(database.engine, "one")
+    await people.add_team(database.engine, "one", actor=COMMAND_LINE)
     await budget(database, "team", "one", 0)
     made = Attention(database.engine, Board(tmp_path, "0"))
     await made.look()

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import insert
 
 from gateway import people
-from gateway.access import ADMIN, MEMBER, TEAM_ADMIN, Actor
+from gateway.access import ADMIN, COMMAND_LINE, MEMBER, TEAM_ADMIN, Actor
 from gateway.db.tables import api_keys
 from gateway.errors import InvalidRequest
 from gateway.money.ledger import BOOKED, DAY_US, HOUR_US
@@ -53,7 +53,7 @@ def records(count: int) -> list[UsageRecord]:
 
 async def prepare(database: Database, made: list[UsageRecord]) -> None:
     for name in TEAMS.values():
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     async with database.engine.begin() as connection:
         for team in TEAMS:
             for n in range(2):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import insert
 
 from gateway import people
-from gateway.access import ADMIN, MEMBER, TEAM_ADMIN, Actor
+from gateway.access import ADMIN, COMMAND_LINE, MEMBER, TEAM_ADMIN, Actor
 from gateway.db.tables import api_keys, former_secrets
 from gateway.errors import InvalidRequest, NotFound
 from gateway.views.playground import as_curl, as_python, body_of, call_of, checked, headers_of, keys, principal
@@ -26,7 +26,7 @@ def play(**more: str) -> Any:
 
 async def prepare(database: Database) -> None:
     for name in ("growth", "search"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     plain = {"scopes": "inference", "created_at_us": 1, "name": "n"}
     rows: list[dict[str, Any]] = [
         {"public": "team-growth", "team_id": 1} | plain,

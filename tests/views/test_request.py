@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from gateway import people
-from gateway.access import ADMIN, MEMBER, TEAM_ADMIN, Actor
+from gateway.access import ADMIN, COMMAND_LINE, MEMBER, TEAM_ADMIN, Actor
 from gateway.catalog import Backend, Catalog, Price, Route
 from gateway.db.tables import adjustments, api_keys, budget_windows, decisions, price_book
 from gateway.errors import NotFound
@@ -62,11 +62,13 @@ def failed_over() -> UsageRecord:
 
 
 async def prepare(database: Database, one: UsageRecord) -> None:
-    await people.add_team(database.engine, "growth")
-    await people.add_team(database.engine, "search")
+    await people.add_team(database.engine, "growth", actor=COMMAND_LINE)
+    await people.add_team(database.engine, "search", actor=COMMAND_LINE)
     for kind, scope in (("team", "growth"), ("organisation", "default")):
         await people.set_budget(
-            database.engine, people.NewBudget(scope_kind=kind, scope=scope, limit_nanousd=10**12, period="month", timezone="Europe/Berlin")
+            database.engine,
+            people.NewBudget(scope_kind=kind, scope=scope, limit_nanousd=10**12, period="month", timezone="Europe/Berlin"),
+            actor=COMMAND_LINE,
         )
     async with database.engine.begin() as connection:
         values: dict[str, Any] = {"id": 10, "team_id": 1, "public": "campaign1234", "digest": b"d", "name": "campaign-writer"}

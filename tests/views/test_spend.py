@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.errors import NotFound
 from gateway.money.ledger import DAY_US
 from gateway.views import spend
@@ -21,7 +22,7 @@ UNTIL = NOVEMBER + 2 * DAY_US
 
 async def filled(database: Database) -> list[object]:
     for name in ("one", "two", "three"):
-        await people.add_team(database.engine, name)
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
     records = mixed(300, NOVEMBER, UNTIL)
     await write(database.engine, records)
     return list(records)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import insert
 
 from gateway import people, rates
-from gateway.access import Actor
+from gateway.access import COMMAND_LINE, Actor
 from gateway.db.rollup_tables import rollups
 from gateway.errors import NotFound
 from gateway.money.settling import settle
@@ -33,9 +33,9 @@ async def booked(database: Database, team_id: int, key_id: int, at_us: int, cost
 
 async def test_what_teams_spent_since_an_instant(database: Database) -> None:
     for name in ("search", "ads", "idle"):
-        await people.add_team(database.engine, name)
-    await people.add_key(database.engine, SECRET, people.NewKey(team="search"))
-    await members.add_member(database.engine, members.NewMember(email="a@x.org", teams={"search": "member"}))
+        await people.add_team(database.engine, name, actor=COMMAND_LINE)
+    await people.add_key(database.engine, SECRET, people.NewKey(team="search"), actor=COMMAND_LINE)
+    await members.add_member(database.engine, members.NewMember(email="a@x.org", teams={"search": "member"}), actor=COMMAND_LINE)
     await booked(database, 1, 1, 100 * HOUR_US, 5)
     await booked(database, 1, 1, 126 * HOUR_US + 3 * QUARTER_US, 7)
     await booked(database, 2, 9, 130 * HOUR_US, 11)
@@ -59,14 +59,14 @@ async def test_what_teams_spent_since_an_instant(database: Database) -> None:
 async def test_one_team_and_who_sees_what_of_it(database: Database) -> None:
     engine = database.engine
     for name in ("search", "ads"):
-        await people.add_team(engine, name)
-    _, anna = await members.add_member(engine, members.NewMember(email="anna@x.org", teams={"search": "member"}))
-    _, first = await people.add_key(engine, SECRET, people.NewKey(team="search", name="first"))
-    _, mine = await people.add_key(engine, SECRET, people.NewKey(team="search", name="mine", member="anna@x.org"))
-    await people.add_key(engine, SECRET, people.NewKey(team="ads"))
+        await people.add_team(engine, name, actor=COMMAND_LINE)
+    _, anna = await members.add_member(engine, members.NewMember(email="anna@x.org", teams={"search": "member"}), actor=COMMAND_LINE)
+    _, first = await people.add_key(engine, SECRET, people.NewKey(team="search", name="first"), actor=COMMAND_LINE)
+    _, mine = await people.add_key(engine, SECRET, people.NewKey(team="search", name="mine", member="anna@x.org"), actor=COMMAND_LINE)
+    await people.add_key(engine, SECRET, people.NewKey(team="ads"), actor=COMMAND_LINE)
     for kind, scope in (("team", "search"), ("key", first.public), ("key", mine.public), ("team", "ads")):
-        await people.set_budget(engine, people.NewBudget(scope_kind=kind, scope=scope, limit_nanousd=5, period="day"))
-        await rates.set_limit(engine, rates.NewLimit(scope_kind=kind, scope=scope, rpm=5))
+        await people.set_budget(engine, people.NewBudget(scope_kind=kind, scope=scope, limit_nanousd=5, period="day"), actor=COMMAND_LINE)
+        await rates.set_limit(engine, rates.NewLimit(scope_kind=kind, scope=scope, rpm=5), actor=COMMAND_LINE)
     await booked(database, 1, first.id, 100 * HOUR_US, 5)
     now_us = first.created_at_us
     view = await views.team(engine, ADMIN, "search", 0, now_us)
@@ -87,7 +87,7 @@ async def test_one_team_and_who_sees_what_of_it(database: Database) -> None:
             await views.team(engine, who, name, 0, now_us)
     with pytest.raises(NotFound):
         await views.key(engine, member, "search", first.public, (0, now_us))
-    _, rotated = await people.rotate_key(engine, SECRET, mine.public)
+    _, rotated = await people.rotate_key(engine, SECRET, mine.public, actor=COMMAND_LINE)
     found = (await views.key(engine, member, "search", mine.public, (0, now_us)))[1]
     assert (found.key.public, found.state) == (rotated.public, "rotating")
     assert [one.email for one in (await views.team_members(engine, ADMIN, "search"))[1]] == ["anna@x.org"]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people
-from gateway.access import ADMIN, MEMBER, TEAM_ADMIN, Actor
+from gateway.access import ADMIN, COMMAND_LINE, MEMBER, TEAM_ADMIN, Actor
 from gateway.exchange import Exchange
 from gateway.money.accounts import Accounts
 from gateway.settings import Money
@@ -56,7 +56,7 @@ def test_its_own_worker_knows_what_it_chose() -> None:
 
 
 async def test_who_may_see_its_row_may_see_it_before_and_nobody_else(database: Database, tmp_path: Path) -> None:
-    await people.add_team(database.engine, "growth")
+    await people.add_team(database.engine, "growth", actor=COMMAND_LINE)
     accounts = await Accounts.open(database.engine, Money(), tmp_path / "journal")
     try:
         worker = Worker(database.engine, accounts, Worker.Served())

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import insert
 
 from gateway import people
+from gateway.access import COMMAND_LINE
 from gateway.db.tables import api_keys
 from gateway.errors import NotFound
 from gateway.money.ledger import DAY_US
@@ -21,15 +22,15 @@ from tests.fixtures.ledger import record, write
 async def made(database: Database, limit: int = 10_000, period: str = "month", days: int = 20, each: int = 100) -> int:
     """A team that has spent the same every day; the budget's number."""
     now_us = time.time_ns() // 1000
-    await people.add_team(database.engine, "one")
-    await people.add_team(database.engine, "two")
+    await people.add_team(database.engine, "one", actor=COMMAND_LINE)
+    await people.add_team(database.engine, "two", actor=COMMAND_LINE)
     async with database.engine.begin() as connection:
         key = {"id": 11, "team_id": 1, "public": "AAAAAAAAAAAA", "digest": b"x", "scopes": "inference", "created_at_us": 0}
         await connection.execute(insert(api_keys).values(key))
     records = [record(now_us - day * DAY_US - 1_000_000, [("a", "completed", each)]) for day in range(days)]
     await write(database.engine, records)
     new = people.NewBudget(scope_kind="team", scope="one", limit_nanousd=limit, period=period)
-    return (await people.set_budget(database.engine, new)).id
+    return (await people.set_budget(database.engine, new, actor=COMMAND_LINE)).id
 
 
 async def test_what_is_left_falls_to_what_is_left_now(database: Database) -> None:
@@ -59,6 +60,7 @@ async def test_who_runs_out_first_stands_first(database: Database) -> None:
         await people.set_budget(
             database.engine,
             people.NewBudget(scope_kind="team", scope="one", limit_nanousd=limit, period="day", timezone=f"Etc/GMT+{limit % 7}"),
+            actor=COMMAND_LINE,
         )
     told = await views.of_scope(database.engine, None)
     assert [one.gone_us is not None for one in told] == [True, True, False]
@@ -86,7 +88,7 @@ async def test_what_was_left_at_each_day_comes_with_the_forecast(database: Datab
         ("team", "one", None, "total"),
     ):
         new = people.NewBudget(scope_kind=kind, scope=scope, model=route, limit_nanousd=9_000, period=period)
-        await people.set_budget(database.engine, new)
+        await people.set_budget(database.engine, new, actor=COMMAND_LINE)
     month, week, code, idle, total = sorted(await views.of_scope(database.engine, None), key=lambda one: one.budget.id)
     for one, each in ((month, 100), (week, 100), (code, 0), (idle, 0)):
         points = views.left(one, now_us)
