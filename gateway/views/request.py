@@ -60,7 +60,7 @@ class Correction(Struct, frozen=True, kw_only=True):
 
 class Found(Struct, frozen=True, kw_only=True):
     """row: of the usage table, with team, key and key_name. decision: None where none was made, or it has expired or is of another
-    version."""
+    version. price_since_us: from when on the row's price held, None where the price book does not know it."""
 
     id: UUID
     row: Mapping[str, Any]
@@ -68,6 +68,7 @@ class Found(Struct, frozen=True, kw_only=True):
     corrections: tuple[Correction, ...]
     charged: tuple[Charged, ...]
     decision: Decision | None
+    price_since_us: int | None = None
 
     @property
     def cost(self) -> int | None:
@@ -103,7 +104,7 @@ async def find(engine: AsyncEngine, actor: Actor, request: UUID, catalog: Catalo
         if row is None:
             raise missing(str(request))
         tried = (await connection.execute(select(attempts).where(attempts.c.request_id == request).order_by(attempts.c.n))).mappings().all()
-        prices = await _prices(connection, {one["price_id"] for one in tried}, catalog)
+        prices, since_us = await _prices(connection, {row["price_id"], *(one["price_id"] for one in tried)}, catalog)
         return Found(
             id=request,
             row=dict(row),
@@ -111,14 +112,17 @@ async def find(engine: AsyncEngine, actor: Actor, request: UUID, catalog: Catalo
             corrections=await _corrections(connection, request),
             charged=await _charged(connection, json.loads(row["charges"])),
             decision=await _decision(connection, request),
+            price_since_us=since_us.get(row["price_id"]),
         )
 
 
-async def _prices(connection: AsyncConnection, ids: set[str], catalog: Catalog) -> dict[str, Price]:
-    """By id: of the book, also those that no longer hold, and of the settings those in force."""
-    rows = await connection.execute(select(price_book.c.id, price_book.c.record).where(price_book.c.id.in_(ids)))
+async def _prices(connection: AsyncConnection, ids: set[str], catalog: Catalog) -> tuple[dict[str, Price], dict[str, int]]:
+    """By id: of the book, also those that no longer hold, and of the settings those in force; and from when on those of the book hold."""
+    book = price_book.c
+    rows = (await connection.execute(select(book.id, book.record, book.from_us).where(book.id.in_(ids)))).all()
     found = {row.id: msgspec.json.decode(row.record, type=Price) for row in rows}
-    return found | {one.price.id: one.price for one in catalog.backends.values() if one.price is not None and one.price.id in ids}
+    found |= {one.price.id: one.price for one in catalog.backends.values() if one.price is not None and one.price.id in ids}
+    return found, {row.id: row.from_us for row in rows}
 
 
 def _tried(row: Mapping[str, Any], kind: str, prices: Mapping[str, Price], catalog: Catalog) -> Tried:
@@ -183,6 +187,7 @@ def document(found: Found) -> dict[str, Any]:
         "attempts": [_attempt(one) for one in found.tried],
         "corrections": [{"reason": one.reason, "at_us": one.at_us, **_money("delta", one.delta)} for one in found.corrections],
         "charged": [msgspec.structs.asdict(one) for one in found.charged],
+        "price_since_us": found.price_since_us,
         "asked": None if found.decision is None else asked.document(found.decision.asked),
         "decision": None if found.decision is None else f"/admin/decisions/{found.id}",
     }

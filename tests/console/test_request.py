@@ -35,7 +35,7 @@ async def stored(site: Site, one: UsageRecord, **given: Any) -> None:
     async with site.parts.engine.begin() as connection:
         values = {"request_id": one.id, "made_at_us": NOW, "team_id": 1, "record": encode(made)}
         await connection.execute(insert(decisions).values(**values))
-        price = {"id": PRICE.id, "vendor": "openai", "model": "m", "source": "api", "from_us": 1, "created_at_us": 1}
+        price = {"id": PRICE.id, "vendor": "openai", "model": "m", "source": "api", "from_us": NOW, "created_at_us": 1}
         await connection.execute(insert(price_book).values(**price, record=msgspec.json.encode(PRICE).decode()))
     await write(site.parts.engine, [one])
 
@@ -59,6 +59,7 @@ async def test_it_says_the_answer_first_and_then_the_proof(site: Site) -> None:
         "$0.000324600",
         "$0.000611250",
         "objective 1.50 s",
+        '<span class="mono">book:mini</span> of 18 Nov',
     ):
         assert text in answer.text, text
     drawn = answer.text[answer.text.index('<table class="t dec') : answer.text.index("</table>")]

@@ -75,7 +75,7 @@ async def prepare(database: Database, one: UsageRecord) -> None:
         await connection.execute(insert(api_keys).values(**values, scopes="inference", created_at_us=1, member_id=9))
         for n in (1, 2):
             await connection.execute(insert(budget_windows).values(id=n, budget_id=n, starts_at_us=NOW - 10**9))
-        entry = {"id": PRICE.id, "vendor": "openai", "model": "m", "source": "api", "from_us": 1, "created_at_us": 1}
+        entry = {"id": PRICE.id, "vendor": "openai", "model": "m", "source": "api", "from_us": NOW - 1, "created_at_us": 1}
         await connection.execute(insert(price_book).values(**entry, record=msgspec.json.encode(PRICE).decode()))
         made = {"request_id": one.id, "made_at_us": NOW, "team_id": 1, "record": encode(decided())}
         await connection.execute(insert(decisions).values(**made))
@@ -105,6 +105,7 @@ async def test_it_is_told_whole(database: Database) -> None:
         *("growth", "campaign1234", "campaign-writer"),
         *("0.000611250", "0.000000050"),
     )
+    assert (found.row["price_id"], told["price_since_us"]) == (PRICE.id, NOW - 1)
     assert told["failed_over"] and not told["hedged"] and told["decision"] == f"/admin/decisions/{one.id}"
     assert [(a["backend"], a["status"], a["worst_nanousd"], a["began_ms"]) for a in told["attempts"]] == [
         ("qwen", 503, 1000, 1),
