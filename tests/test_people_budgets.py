@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import event, func, insert, select, update
 
 from gateway import audit, people, rates
 from gateway.access import COMMAND_LINE, Actor
@@ -83,6 +83,24 @@ async def test_an_unopened_window_shows_what_opening_it_would_book(database: Dat
     for period, model, expected in kinds:
         new = NewBudget(scope_kind="team", scope="alpha", limit_nanousd=5000, period=period, model=model)
         assert (await people.set_budget(database.engine, new, actor=COMMAND_LINE)).spent_nanousd == expected
+
+
+async def test_windows_that_nobody_opened_are_added_up_together(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many budgets are alike: a statement for each of ten thousand takes seconds."""
+    monkeypatch.setattr("gateway.people.budgets.ALIKE_MAX", 3)
+    now = time.time_ns() // 1000
+    for number in range(1, 6):
+        team = await people.add_team(database.engine, f"team-{number}", actor=COMMAND_LINE)
+        await spent(database, cost=number, at_us=now, team_id=team.id)
+        new = NewBudget(scope_kind="team", scope=team.name, limit_nanousd=9, period="month")
+        await people.set_budget(database.engine, new, actor=COMMAND_LINE)
+    asked: list[str] = []
+    event.listen(database.engine.sync_engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+    found = await people.list_budgets(database.engine)
+    assert [(one.scope, one.spent_nanousd) for one in found] == [(f"team-{number}", number) for number in range(1, 6)]
+    assert sum("rollups" in statement for statement in asked) == 2
+    (one,) = await people.list_budgets(database.engine, budget_id=found[3].id)
+    assert one == found[3] and await people.list_budgets(database.engine, frozenset({1}), budget_id=found[3].id) == []
 
 
 async def test_a_running_override_is_the_limit_that_is_shown(database: Database) -> None:

@@ -25,6 +25,7 @@ from gateway.views import figures
 
 OPEN_TO = access.MONEY | access.TEAM_EDIT
 SPARK = (100, 26)
+SHOWN_MAX = 200  # budgets of one page
 KINDS = ("team", "organisation", "key")
 FIELDS = {"limit": "usd", "period": "per", "team": "scope", "organisation": "scope", "key": "scope"}  # as the forms call them
 
@@ -110,7 +111,9 @@ def _new(sent: dict[str, str]) -> people.NewBudget:
 
 async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = None, error: GatewayError | None = None) -> Response[str]:
     who, now_us = access.actor(request), shell.now_us()
-    found = await views.of_scope(parts.engine, who.whole)
+    asked, every = shell.query(request, "q"), await views.of_scope(parts.engine, who.whole)
+    matching = [one for one in every if asked.q.casefold() in one.budget.scope.casefold()]
+    found = matching[:SHOWN_MAX]
     return await shell.page(
         request,
         who,
@@ -118,6 +121,9 @@ async def _list(parts: Budgeted, request: Asked, sent: dict[str, str] | None = N
         title="Budgets",
         status=200 if error is None else error.status,
         budgets=found,
+        more=len(matching) - len(found),
+        total=len(every),
+        q=asked.q,
         sparks={one.budget.id: spark(one, now_us) for one in found},
         gone_of={one.budget.id: gone(one.since_us, one.until_us, now_us) for one in found},
         kinds=KINDS if who.role == access.ADMIN else ("key",),

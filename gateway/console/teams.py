@@ -31,7 +31,7 @@ SCOPE_WORDS = {
     "finance": "read all spend",
     "admin": "administer everything",
 }
-SHOWN_MAX = 200  # keys of one page
+SHOWN_MAX = 200  # teams of one page, and keys
 
 
 class Peopled(Protocol):
@@ -189,9 +189,21 @@ def _members(parts: Peopled) -> list[BaseRouteHandler]:
 async def _list(parts: Peopled, request: Asked, sent: dict[str, str] | None = None, error: GatewayError | None = None) -> Response[str]:
     who = access.actor(request)
     since_us, _ = month(request)
-    found = await views.teams(parts.engine, who.scope, since_us)
+    asked, every = shell.query(request, "q"), await views.teams(parts.engine, who.scope, since_us)
+    matching = [one for one in every if asked.q.casefold() in one.team.name.casefold()]
+    found = matching[:SHOWN_MAX]
     return await shell.page(
-        request, who, "teams.html", title="Teams and keys", teams=found, since_us=since_us, **_form(sent, error), may=who.role in ADMINS
+        request,
+        who,
+        "teams.html",
+        title="Teams and keys",
+        teams=found,
+        more=len(matching) - len(found),
+        total=len(every),
+        q=asked.q,
+        since_us=since_us,
+        **_form(sent, error),
+        may=who.role in ADMINS,
     )
 
 

@@ -119,15 +119,17 @@ async def forecast(engine: AsyncEngine, asked: Asked, scope: frozenset[int] | No
     )
 
 
-async def of_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None) -> list[OfBudget]:
+async def of_budgets(engine: AsyncEngine, scope: frozenset[int] | None = None, budget_id: int | None = None) -> list[OfBudget]:
     """Every live budget with what it will have spent at the end of its period; without a forecast where it has none.
 
-    scope: ids of the teams whose budgets are told, None = all. Budgets of one kind and period are read together.
+    scope: ids of the teams whose budgets are told, None = all. budget_id: that one alone. Those of one kind and period are read together.
     """
-    listed = await people.list_budgets(engine, scope)
+    listed = await people.list_budgets(engine, scope, budget_id)
     async with snapshot(engine) as connection:
         now_us = await _now_us(connection)
-        ids = {row.id: row.scope_id for row in await connection.execute(select(budgets.c.id, budgets.c.scope_id))}
+        held = select(budgets.c.id, budgets.c.scope_id)
+        some_of = held if budget_id is None else held.where(budgets.c.id == budget_id)
+        ids = {row.id: row.scope_id for row in await connection.execute(some_of)}
         alike: dict[tuple[str, bool, int, int], list[people.Budget]] = {}
         for budget in listed:
             since_us, until_us = bounds(budget.period, budget.timezone, now_us)

@@ -54,7 +54,7 @@ def order(one: OfBudget) -> tuple[bool, int, float, int]:
 
 async def one(engine: AsyncEngine, budget_id: int, scope: frozenset[int] | None, now_us: int) -> tuple[OfBudget, Burn]:
     """NotFound also for a budget that is not seen."""
-    found = next((made for made in await forecast.of_budgets(engine, scope) if made.budget.id == budget_id), None)
+    found = next(iter(await forecast.of_budgets(engine, scope, budget_id)), None)
     if found is None:
         raise NotFound(f"There is no budget {budget_id}.", param="id")
     return found, await _burn(engine, found, now_us)

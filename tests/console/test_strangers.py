@@ -13,6 +13,7 @@ from msgspec import Struct
 from sqlalchemy import text
 
 from gateway import people, rates
+from gateway.access import COMMAND_LINE
 from gateway.people import members
 from gateway.people.members import NewMember
 from tests.console.conftest import Site
@@ -69,12 +70,14 @@ async def rival(site: Site) -> Theirs:
     """A team with everything that a team can have."""
     engine = site.parts.engine
     key = await site.key(RIVAL, "inference", name=f"{RIVAL}-key", tag=f"{RIVAL}-tag")
-    _, member = await members.add_member(engine, NewMember(email=f"{RIVAL}@example.org", name=f"{RIVAL} name", teams={RIVAL: "team_admin"}))
+    their = NewMember(email=f"{RIVAL}@example.org", name=f"{RIVAL} name", teams={RIVAL: "team_admin"})
+    _, member = await members.add_member(engine, their, COMMAND_LINE)
     public = key.removeprefix("tw-")[:12]
     team = next(one.id for one in await people.list_teams(engine) if one.name == RIVAL)
     (key_id,) = (one.id for one in await people.list_keys(engine, RIVAL))
-    budget = await people.set_budget(engine, people.NewBudget(scope_kind="team", scope=RIVAL, limit_nanousd=77 * 10**9, period="month"))
-    limit = await rates.set_limit(engine, rates.NewLimit(scope_kind="team", scope=RIVAL, rpm=77))
+    spend = people.NewBudget(scope_kind="team", scope=RIVAL, limit_nanousd=77 * 10**9, period="month")
+    budget = await people.set_budget(engine, spend, actor=COMMAND_LINE)
+    limit = await rates.set_limit(engine, rates.NewLimit(scope_kind="team", scope=RIVAL, rpm=77), actor=COMMAND_LINE)
     now_us = time.time_ns() // 1000
     row = record(now_us - 60_000_000, [("near", "completed", 10**6)], team_id=team, key_id=key_id, tag=f"{RIVAL}-tag")
     await write(engine, [row], now_us)
@@ -100,7 +103,7 @@ def plain(answer: httpx.Response, template: str, whose: Theirs) -> str:
 
 
 async def signed_in_as_member(site: Site, email: str, teams: dict[str, str]) -> httpx.AsyncClient:
-    link, _ = await members.add_member(site.parts.engine, NewMember(email=email, teams=teams))
+    link, _ = await members.add_member(site.parts.engine, NewMember(email=email, teams=teams), COMMAND_LINE)
     browser = site.browser()
     answer = await browser.post("/console/welcome", data={"link": link, "password": PASSWORD, "again": PASSWORD})
     assert answer.status_code == 303

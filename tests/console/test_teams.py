@@ -8,9 +8,12 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 
 from gateway import people
 from gateway.access import COMMAND_LINE
+from gateway.console import budgets as console_budgets
+from gateway.console import teams as console_teams
 from gateway.people import members
 from gateway.sessions import Sessions
 from tests.console.checks import sound
@@ -217,3 +220,22 @@ async def test_who_leads_one_team_sees_of_another_no_more_than_its_members_do(si
     assert (await browser.get("/console/reports/statement", params={"team": "other", "month": "2026-11"})).status_code == 404
     asked = await browser.get("/console/reports/statement")
     assert asked.status_code == 200 and ">lead<" in asked.text and ">other<" not in asked.text
+
+
+async def test_a_long_list_is_cut_and_searched_by_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_teams, "SHOWN_MAX", 21)
+    monkeypatch.setattr(console_budgets, "SHOWN_MAX", 21)
+    browser = await site.signed_in()
+    for number in range(22):
+        made = await people.add_team(site.parts.engine, f"team-{number:02}", actor=COMMAND_LINE)
+        new = people.NewBudget(scope_kind="team", scope=made.name, limit_nanousd=10**9, period="month")
+        await people.set_budget(site.parts.engine, new, actor=COMMAND_LINE)
+    for page, more in (("teams", "2 more"), ("budgets", "1 more")):  # the team of this very session is a team, too
+        answer = await browser.get(f"/console/{page}")
+        sound(answer, paths(site))
+        assert answer.text.count("rowlink") == 21 and f"{more}: search by name" in answer.text, page
+        found = await browser.get(f"/console/{page}?q=TEAM-21")
+        assert found.text.count("rowlink") == 1 and "more: search" not in found.text and 'value="TEAM-21"' in found.text
+        sound(found, paths(site))
+        assert "Nothing by this name" in (await browser.get(f"/console/{page}?q=nobody")).text
+        assert (await browser.get(f"/console/{page}?qq=x")).status_code == 400
