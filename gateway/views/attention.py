@@ -20,6 +20,7 @@ from gateway.board import Board
 from gateway.catalog import Catalog
 from gateway.db.engine import reading
 from gateway.db.tables import api_keys, budgets
+from gateway.errors import GatewayError
 from gateway.money import forecast
 from gateway.routing.router import BackendView, Router
 from gateway.views.burn import Burn, Counts, burn
@@ -61,15 +62,22 @@ class Attention:
         """Never twice at once. What cannot be read stays as it is until it is too old."""
         told = await asyncio.to_thread(self._board.others, time.time())
         self._others = frozenset(troubled(view for one in told for view in one.views))
-        try:
-            self._failures = time.monotonic(), await read_failures(self._engine)
-            begun = time.monotonic()
-            if begun >= self._due:
-                found = await running_out(self._engine)
-                now = time.monotonic()
-                self._budgets, self._due = (now, found), now + min(max(BUDGETS_S, REST * (now - begun)), BUDGETS_MAX_S)
-        except (SQLAlchemyError, OSError, TimeoutError):
+        for read in (self._look_at_failures, self._look_at_budgets):
+            try:
+                await read()
+            except (SQLAlchemyError, OSError, TimeoutError, GatewayError):  # also a database that gave up on a sum
+                continue
+
+    async def _look_at_failures(self) -> None:
+        self._failures = time.monotonic(), await read_failures(self._engine)
+
+    async def _look_at_budgets(self) -> None:
+        begun = time.monotonic()
+        if begun < self._due:
             return
+        found = await running_out(self._engine)
+        now = time.monotonic()
+        self._budgets, self._due = (now, found), now + min(max(BUDGETS_S, REST * (now - begun)), BUDGETS_MAX_S)
 
     def burn(self, scope: frozenset[int] | None) -> Burn | None:
         """How fast what a scope sees uses up the errors that are allowed; None where it does not, or where that is not known."""

@@ -15,6 +15,7 @@ from gateway.backend_watch import BackendWatch
 from gateway.board import Board, Told
 from gateway.catalog import Catalog
 from gateway.db.engine import make_engine
+from gateway.errors import InvalidRequest
 from gateway.routing.router import Router
 from gateway.settings import Storage
 from gateway.views import attention
@@ -60,6 +61,19 @@ async def test_budgets_and_failures_are_those_that_are_seen(database: Database, 
     assert made.counts(parts(), ADMIN) == {"budgets": 3}
     assert made.counts(parts(), BOTH) == {"budgets": 1}, "its team's key; it is no admin of the other team"
     assert made.burn(None) is not None and made.burn(frozenset((2,))) is not None and made.burn(frozenset((1,))) is None
+
+
+async def test_what_cannot_be_read_hides_nothing_else(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await people.add_team(database.engine, "one", actor=COMMAND_LINE)
+    await budget(database, "team", "one", 0)
+    made = Attention(database.engine, Board(tmp_path, "0"))
+
+    async def gives_up(_: object) -> None:
+        raise InvalidRequest("The database gave up on this report.")
+
+    monkeypatch.setattr(attention, "read_failures", gives_up)
+    await made.look()
+    assert (made.counts(parts(), ADMIN), made.burn(None)) == ({"budgets": 1}, None)
 
 
 async def test_what_is_old_is_not_told(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

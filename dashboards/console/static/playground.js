@@ -115,6 +115,6 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") stop?.abort();
     const on = document.documentElement.dataset.keys !== "off";
-    if (on && event.key === "Enter" && event.ctrlKey && event.target.closest("#play")) { event.preventDefault(); $("play").requestSubmit(); }
+    if (on && event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest("#play")) { event.preventDefault(); $("play").requestSubmit(); }
   });
 })();
