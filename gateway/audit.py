@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.access import Actor
 from gateway.db.engine import clock_us, reading
+from gateway.db.session import Dialect, Do, Transaction
 from gateway.db.tables import audit, teams
 from gateway.errors import InvalidRequest
 
@@ -53,6 +54,20 @@ async def write(connection: AsyncConnection, actor: Actor, **change: Unpack[Chan
             before=_json(change.get("before")),
             after=_json(change.get("after")),
         )
+    )
+
+
+def step(sql: Dialect, actor: Actor, **change: Unpack[Change]) -> Transaction[None]:
+    """The same in a transaction that is written as steps."""
+    values = (
+        *(actor.name, actor.role, actor.member_id, actor.key_id, change["action"], change["kind"], change["ident"]),
+        *(change.get("team_id"), _json(change.get("before")), _json(change.get("after"))),
+    )
+    places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
+    yield Do(
+        "INSERT INTO audit (at_us, actor, role, member_id, key_id, action, kind, ident, team_id, before, after)"  # noqa: S608 - names of our own
+        f" VALUES ({sql.clock}, {places})",
+        values,
     )
 
 

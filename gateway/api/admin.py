@@ -16,7 +16,7 @@ from litestar.types import ControllerRouterHandler
 from msgspec import Struct
 
 from gateway import access, prices
-from gateway.api import audit, budgets, operations, overview, people, reports, requests
+from gateway.api import audit, budgets, ledger, operations, overview, people, reports, requests
 from gateway.api.endpoint import error_headers
 from gateway.api.parameters import Asked, known, no_parameters
 from gateway.auth import Keyring
@@ -76,6 +76,7 @@ def handlers(parts: Admins) -> list[ControllerRouterHandler]:
             *_prices(parts),
             *overview.handlers(parts),
             *reports.handlers(parts),
+            *ledger.handlers(parts),
             *requests.handlers(parts),
             *operations.handlers(parts),
             _owned(parts),

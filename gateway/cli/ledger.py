@@ -12,6 +12,8 @@ from cyclopts import App, Parameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import prices
+from gateway.access import COMMAND_LINE
+from gateway.api.ledger import resolved
 from gateway.catalog_build import build
 from gateway.cli.database import fail, instant, run, table
 from gateway.db.session import open_session
@@ -110,7 +112,7 @@ def resolve(request: str, *, cost: Annotated[str, Parameter(name="--usd")]) -> N
         amount = nanousd(cost, "--usd")
     except ValueError as error:
         fail(str(error))
-    delta = run(lambda engine, _: corrections.resolve(engine, wanted, amount))
+    delta = run(lambda engine, _: corrections.resolve(engine, wanted, amount, resolved(COMMAND_LINE, wanted, amount)))
     print(f"request {wanted} cost {usd(amount)} USD: adjusted by {usd(delta)}")
 
 

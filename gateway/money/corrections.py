@@ -6,7 +6,7 @@ The same adjustment that a late settlement makes: whichever comes first counts, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -26,6 +26,7 @@ from gateway.money.rebuild import record_of
 from gateway.money.sync import RESOLVE, write_rollup
 
 LISTED_MAX = 10_000
+Also = Callable[[Dialect, int | None], Transaction[None]]
 _COLUMNS = ", ".join(ledger.USAGE_COLUMNS)
 
 
@@ -57,11 +58,14 @@ async def unknowns(engine: AsyncEngine) -> list[Unknown]:
         ]
 
 
-async def resolve(engine: AsyncEngine, usage_id: UUID, cost_nanousd: int) -> int:
-    """Book what an unknown request really cost; returns the difference. NotFound, InvalidRequest where there is nothing to resolve."""
+async def resolve(engine: AsyncEngine, usage_id: UUID, cost_nanousd: int, also: Also | None = None) -> int:
+    """Book what an unknown request really cost; returns the difference. NotFound, InvalidRequest where there is nothing to resolve.
+
+    also: done in the same transaction, told what had been booked in nano-USD, None = nothing.
+    """
     session = open_session(engine)
     try:
-        delta = await session.run(_resolve(session.dialect, usage_id, cost_nanousd))
+        delta = await session.run(_resolve(session.dialect, usage_id, cost_nanousd, also))
     finally:
         await session.close()
     if delta is None:
@@ -69,7 +73,7 @@ async def resolve(engine: AsyncEngine, usage_id: UUID, cost_nanousd: int) -> int
     return delta
 
 
-def _resolve(sql: Dialect, usage_id: UUID, cost_nanousd: int) -> Transaction[int | None]:
+def _resolve(sql: Dialect, usage_id: UUID, cost_nanousd: int, also: Also | None) -> Transaction[int | None]:
     """In the lock order of every transaction: usage, roll-ups, windows by id."""
     lock = f" {sql.for_update} u" if sql.for_update else ""
     rows = yield Do(f"SELECT {_COLUMNS} FROM usage u WHERE id = $1{lock}", (sql.uid(usage_id),))  # noqa: S608
@@ -94,4 +98,6 @@ def _resolve(sql: Dialect, usage_id: UUID, cost_nanousd: int) -> Transaction[int
         yield from mark([(row["backend"], hour_of(row["started_at_us"]), row["vendor"], row["model"])])
     for window in sorted(json.loads(row["charges"])):
         yield Do("UPDATE budget_windows SET spent = spent + $2 WHERE id = $1", (window, delta))
+    if also is not None:
+        yield from also(sql, row["cost"])
     return delta

@@ -29,6 +29,7 @@ VALID: dict[str, dict[str, Any]] = {  # fields that may be left out are there to
     "PUT /admin/members/{email}/teams/{team}": {"role": "member"},
     "PUT /admin/budgets": {**SCOPE, "usd": "5", "per": "month", "timezone": "UTC", "alerts": [80]},
     "PUT /admin/budgets/{budget_id}/override": {"usd": "7", "until": "1d"},
+    "POST /admin/ledger/unknowns/{request_id}": {"usd": "0.0123"},
     "PUT /admin/limits": {**SCOPE, "rpm": 5, "tpm": 5, "parallel": 5},
     "PUT /admin/prices": {"vendor": "openai", "model": "m", **PRICE, **MORE_OF_A_PRICE},
     "PUT /admin/backends/{name}": {"vendor": "scripted", "model": "m", "price": PRICE},

@@ -7,13 +7,13 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from gateway.db.session import open_session
+from gateway.db.session import Dialect, Do, Transaction, open_session
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money.audit import audit
 from gateway.money.corrections import resolve, unknowns
 from gateway.money.sync import Payload, sync
 from tests.conftest import Database
-from tests.fixtures.ledger import record
+from tests.fixtures.ledger import record, write
 from tests.money.test_audit import PROCESS, START, filled
 
 
@@ -58,3 +58,20 @@ async def test_what_is_not_unknown_is_left_alone(database: Database) -> None:
     with pytest.raises(NotFound):
         await resolve(database.engine, uuid4(), 1)
     assert START and (await audit(database.engine)).broken == []
+
+
+async def test_what_is_done_with_it_is_done_in_the_same_transaction(database: Database) -> None:
+    """And is told what had been booked; what fails there leaves the row as it was."""
+    lost = record(START, [("b", "unknown", 500)], outcome="unknown")
+    await write(database.engine, [lost])
+    seen: list[int | None] = []
+
+    def fails(_: Dialect, booked: int | None) -> Transaction[None]:
+        seen.append(booked)
+        yield Do("SELECT 1")
+        raise RuntimeError("no audit row")
+
+    with pytest.raises(RuntimeError, match="no audit row"):
+        await resolve(database.engine, lost.id, 7, fails)
+    assert seen == [500] and [one.id for one in await unknowns(database.engine)] == [lost.id]
+    assert await resolve(database.engine, lost.id, 7) == -493
