@@ -1,7 +1,7 @@
-# The gateway's image. EXTRAS=local brings the engine; TORCH_INDEX_URL says from where torch comes (CPU builds by default: the
-# PyPI build for Linux brings 3 GB of CUDA libraries). EXTRAS= (empty) makes a small image for hosted and remote backends only.
+# The gateway's image. Of EXTRAS local brings the engine and otel traces; TORCH_INDEX_URL says from where torch comes (CPU builds by
+# default: the PyPI build for Linux brings 3 GB of CUDA libraries). EXTRAS=otel makes a small image for hosted and remote backends only.
 FROM python:3.13.7-slim-bookworm AS build
-ARG EXTRAS=local
+ARG EXTRAS=local,otel
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 WORKDIR /src
 RUN python -m venv /opt/tollway
@@ -12,9 +12,9 @@ COPY local_engine local_engine
 COPY migrations migrations
 COPY dashboards dashboards
 # torch alone from its own index, so that everything else still comes from the usual one
-RUN if [ "$EXTRAS" = local ]; then \
-        /opt/tollway/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX_URL" -c requirements.lock torch; \
-    fi && /opt/tollway/bin/pip install --no-cache-dir -c requirements.lock ".${EXTRAS:+[$EXTRAS]}"
+RUN case ",$EXTRAS," in *,local,*) \
+        /opt/tollway/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX_URL" -c requirements.lock torch ;; \
+    esac && /opt/tollway/bin/pip install --no-cache-dir -c requirements.lock ".${EXTRAS:+[$EXTRAS]}"
 
 FROM python:3.13.7-slim-bookworm
 RUN useradd --uid 10001 --create-home tollway && install -d -o tollway -g tollway -m 0700 /var/lib/tollway

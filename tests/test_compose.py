@@ -6,6 +6,8 @@ No container engine runs here: what a file says is checked, not what it starts.
 from __future__ import annotations
 
 import re
+import subprocess
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,23 @@ def test_mounted_files_exist() -> None:
     assert [path for path in mounted if not (ROOT / path).exists()] == []
     for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.M):
         assert [name for name in copied.split() if not (ROOT / name).exists()] == []
+
+
+def test_the_image_has_the_engine_and_can_trace() -> None:
+    """Extras that the project has, their packages pinned; torch comes from its own index where the engine is among them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = SERVICES["gateway"]["build"]["args"]["EXTRAS"].split(",")
+    assert set(extras) == {"local", "otel"} and f"ARG EXTRAS={','.join(extras)}\n" in DOCKERFILE
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()}
+    wanted = {re.split(r"[=<>\[]", package)[0].lower() for extra in extras for package in project[extra]}
+    assert wanted <= pinned, wanted - pinned
+    (install,) = re.findall(r"^RUN (case .*?)\n\n", DOCKERFILE, re.MULTILINE | re.DOTALL)
+    for chosen, torch in (("local,otel", 1), ("otel", 0), ("", 0), ("local", 1)):
+        said = subprocess.run(
+            ["/bin/sh", "-c", install.replace("/opt/tollway/bin/pip", "echo")],
+            env={"EXTRAS": chosen, "TORCH_INDEX_URL": "there"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert said.count("--index-url there") == torch and said.splitlines()[-1].endswith(f".[{chosen}]" if chosen else " ."), said

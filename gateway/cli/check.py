@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway import made
 from gateway.catalog_build import vendor_of
 from gateway.cli import settings
 from gateway.db import schema
@@ -22,7 +23,7 @@ from gateway.db.tables import price_book
 from gateway.fit import check as check_settings
 from gateway.money.pricing import seed_price
 from gateway.routing.quality import DEFAULT, QualityError, load
-from gateway.settings import BackendSettings, Settings, has_local_libraries
+from gateway.settings import BackendSettings, ConfigError, Settings, has_local_libraries
 from providers.errors import ProviderError
 from providers.http import Upstream
 from providers.local import LocalProvider
@@ -36,6 +37,7 @@ BACKENDS_AT_ONCE = 16
 FIGURES_S = 5.0  # for a page of figures
 ENABLING = "SGLang publishes it with --enable-metrics, llama.cpp with --metrics"
 VOLATILE = {"tmpfs", "ramfs", "overlay"}  # gone with the machine's or the container's end
+NAMES = "made over the API"
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 
 
@@ -45,6 +47,9 @@ class Finding(Struct, frozen=True):
     level: str
     subject: str
     text: str
+
+
+NOT_LOOKED_AT = Finding("warning", NAMES, "not looked at: whether a backend or route of the file was made there too is in the database")
 
 
 def check() -> None:
@@ -60,8 +65,7 @@ def check() -> None:
 
 async def outside(chosen: Settings) -> list[Finding]:
     """What has to be asked over sockets."""
-    database, priced = await the_database(chosen)
-    found = [database]
+    found, priced = await the_database(chosen)
     if chosen.storage.redis_url:
         found.append(await the_redis(chosen.storage.redis_url))
     upstream = Upstream(chosen.upstream)
@@ -110,25 +114,36 @@ def file_system(path: Path) -> str:
     return found
 
 
-async def the_database(chosen: Settings) -> tuple[Finding, set[tuple[str, str]]]:
-    """The finding, and what the price book knows."""
+async def the_database(chosen: Settings) -> tuple[list[Finding], set[tuple[str, str]]]:
+    """The findings, and what the price book knows."""
     subject, address = "database", redacted(database_url(chosen.storage))
     if not chosen.storage.database_url and not (chosen.state / "tollway.db").exists():
-        return Finding("ok", subject, f"{address} will be made by the first start"), set()
+        return [Finding("ok", subject, f"{address} will be made by the first start")], set()
     engine = make_engine(chosen.storage)
     try:
         state = await schema.state(engine)
         if state == "current":
             async with reading(engine).connect() as connection:
                 rows = await connection.execute(select(price_book.c.vendor, price_book.c.model))
-                return Finding("ok", subject, address), {(row.vendor, row.model) for row in rows}
+                priced = {(row.vendor, row.model) for row in rows}
+                return [Finding("ok", subject, address), the_names(chosen, await made.read(connection))], priced
     except (SQLAlchemyError, OSError, TimeoutError) as error:
-        return Finding("problem", subject, f"{address}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"), set()
+        told = Finding("problem", subject, f"{address}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        return [told, NOT_LOOKED_AT], set()
     finally:
         await engine.dispose()
     if state == "older" and engine.dialect.name == "sqlite":
-        return Finding("ok", subject, f"{address} will be upgraded by the next start"), set()
-    return Finding("problem", subject, f"{address}: {schema.problem(state)}"), set()
+        return [Finding("ok", subject, f"{address} will be upgraded by the next start"), NOT_LOOKED_AT], set()
+    return [Finding("problem", subject, f"{address}: {schema.problem(state)}"), NOT_LOOKED_AT], set()
+
+
+def the_names(chosen: Settings, ours: made.Made) -> Finding:
+    """Whether the file goes with what the API made: a start or a reload is refused where one name stands in both."""
+    try:
+        made.check(chosen, ours)
+    except ConfigError as error:
+        return Finding("problem", NAMES, str(error))
+    return Finding("ok", NAMES, f"{len(ours.backends)} backends and {len(ours.routes)} routes made there go with the file")
 
 
 async def the_redis(url: str) -> Finding:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway import operations
+from gateway.access import COMMAND_LINE
 from gateway.cli.check import Finding, file_system, outside, state_folder, the_price, the_quality, the_vectors
 from gateway.settings import BackendSettings, PriceSettings, QualitySettings, RouteSettings, Settings, Storage
 from tests.cli.test_cli import tollway
+from tests.conftest import Database
 from tests.fakes.engine_pages import reply, sglang
 from tests.fakes.upstream import FakeUpstream, Received, Step, json_reply
 
@@ -95,6 +98,21 @@ async def test_databases(storage: Storage, postgres_url: str, tmp_path: Path) ->
     assert (await found(tmp_path))["database"] == Finding(
         "ok", "database", f"sqlite+aiosqlite:///{tmp_path}/tollway.db will be made by the first start"
     )
+
+
+async def test_a_name_that_the_api_gave_as_well_is_told_before_a_start_is_refused(database: Database, tmp_path: Path) -> None:
+    here = Path(database.storage.state_dir)
+    scripted = BackendSettings(name="b", vendor="scripted", model="m", price=PRICED)
+    raw = {"vendor": "scripted", "model": "m", "price": {"input": "1", "output": "2"}}
+    await operations.put_backend(database.engine, COMMAND_LINE, Settings(), "other", raw)
+    fine = (await found(here, scripted, database_url=database.url))["made over the API"]
+    assert (fine.level, fine.text) == ("ok", "1 backends and 0 routes made there go with the file")
+    await operations.put_backend(database.engine, COMMAND_LINE, Settings(), "b", raw)
+    both = (await found(here, scripted, database_url=database.url))["made over the API"]
+    assert both.level == "problem" and "backends.b: stands in tollway.toml, and another of that name was made over the API" in both.text
+    away = await found(tmp_path, scripted, database_url="postgresql+asyncpg://u:p@127.0.0.1:9/x")
+    assert (away["made over the API"].level, "not looked at" in away["made over the API"].text) == ("warning", True)
+    assert "made over the API" not in await found(tmp_path, scripted)
 
 
 async def test_redis(valkey_url: str, tmp_path: Path) -> None:
