@@ -20,7 +20,7 @@ from gateway import auth, made, people
 from gateway.access import GATEWAY
 from gateway.child import environment, python
 from gateway.db import schema
-from gateway.db.engine import database_url, make_engine
+from gateway.db.engine import database_url, make_engine, reading
 from gateway.fit import check
 from gateway.log import setup_logging, sink
 from gateway.prepared import give_up
@@ -46,7 +46,7 @@ async def prepare(settings: Settings) -> str | None:
         await _schema(settings, engine)
         accepted = await auth.ensure_secret(settings, engine)
         key = await first_admin_key(engine, accepted[0])
-        async with engine.connect() as connection:
+        async with reading(engine).connect() as connection:
             made.check(settings, await made.read(connection))
         await seed_prices(engine, settings.backends)
     except (SQLAlchemyError, OSError, TimeoutError) as error:

@@ -186,6 +186,24 @@ def test_no_broad_except_is_silent() -> None:
     assert found == []
 
 
+def opens_to_write(tree: ast.AST) -> list[int]:
+    """Lines where a connection is opened on an engine that was not passed through `reading`: on SQLite each takes the one write lock."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "connect"
+        if getattr(node.func.value, "attr", getattr(node.func.value, "id", "")) in ("engine", "_engine")
+    ]
+
+
+def test_who_reads_does_not_queue_for_the_write_lock() -> None:
+    """Who writes says `engine.begin()`. Three keep an engine that reads, or write their transactions as steps."""
+    allowed = {"gateway/auth.py", "gateway/snapshot.py", "gateway/db/session.py"}
+    assert [name_of(path) for path in sources() if name_of(path) not in allowed and opens_to_write(tree_of(path))] == []
+    assert all(opens_to_write(tree_of(ROOT / name)) for name in allowed)
+
+
 def under(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 

@@ -13,6 +13,7 @@ from litestar.params import FromPath
 from sqlalchemy import func, select
 
 from gateway.auth import Principal
+from gateway.db.engine import reading
 from gateway.db.tables import adjustments, attempts, usage
 from gateway.errors import NotFound
 from gateway.money.ledger import CLASSES
@@ -86,7 +87,7 @@ async def settled_row(parts: Parts, who: Principal, request_id: str) -> dict[str
         wanted = UUID(request_id)
     except ValueError as error:
         raise NotFound(f"'{request_id}' is not a request id; it is the x-tollway-request-id of an answer.", param="id") from error
-    async with parts.engine.connect() as connection:
+    async with reading(parts.engine).connect() as connection:
         row = (await connection.execute(select(usage).where(usage.c.id == wanted, usage.c.team_id == who.team_id))).mappings().one_or_none()
         if row is None:
             raise missing

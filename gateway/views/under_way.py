@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.access import Actor
+from gateway.db.engine import reading
 from gateway.db.tables import api_keys, teams
 from gateway.exchange import Exchange
 from gateway.money.journal_search import Told
@@ -87,7 +88,7 @@ async def find(worker: Worker, actor: Actor, request: UUID) -> UnderWay | None:
     found = of_journal(await worker.accounts.journalled(request)) if running is None else of_exchange(running)
     if found is None:
         return None
-    async with worker.engine.connect() as connection:
+    async with reading(worker.engine).connect() as connection:
         if not (await sight(connection, actor)).includes(found.team_id, found.key_id):
             return None
         team = (await connection.execute(select(teams.c.name).where(teams.c.id == found.team_id))).scalar_one_or_none()
