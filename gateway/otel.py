@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Semaphore
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -33,9 +36,11 @@ from providers.types import Usage
 QUEUE = 4096  # spans that may wait
 BATCH = 512
 EVERY_MS = 2000.0
+WAITING_MOST = 256  # requests with their bodies
 CONTENT_MOST = 32 * 1024  # characters of what was asked, and of what was answered
 
 Attributes = dict[str, Any]
+log = logging.getLogger("tollway.traces")
 
 
 class SpanExporter:
@@ -49,14 +54,31 @@ class SpanExporter:
         exporter = OTLPSpanExporter(endpoint=settings.endpoint, headers=_headers(settings.headers), timeout=settings.timeout_s)
         self._timeout_ms = int(settings.timeout_s * 1000)
         self._processor = BatchSpanProcessor(exporter, QUEUE, EVERY_MS, BATCH, self._timeout_ms)
+        self._beside = ThreadPoolExecutor(1, "traces") if settings.content else None  # text is decoded and redacted off the event loop
+        self._room = Semaphore(WAITING_MOST)
 
     def put(self, x: Exchange, trace: Trace, record: UsageRecord) -> None:
-        """The request's span and those of its attempts, queued."""
-        for span in self.spans(x, trace, record, time.time_ns()):
+        """The request's span and those of its attempts, queued; with content dropped where WAITING_MOST requests wait for theirs."""
+        ended_ns = time.time_ns()
+        if self._beside is None:
+            self._queue(x, trace, record, ended_ns)
+        elif self._room.acquire(blocking=False):
+            self._beside.submit(self._queue, x, trace, record, ended_ns).add_done_callback(self._queued)
+
+    def _queue(self, x: Exchange, trace: Trace, record: UsageRecord, ended_ns: int) -> None:
+        for span in self.spans(x, trace, record, ended_ns):
             self._processor.on_end(span)
+
+    def _queued(self, made: Future[None]) -> None:
+        self._room.release()
+        error = made.exception()
+        if error is not None:
+            log.warning("a request's trace could not be made: %s", type(error).__name__)
 
     def close(self) -> None:
         """Send what waits and end the thread; blocks up to the time limit of one export."""
+        if self._beside is not None:
+            self._beside.shutdown()
         self._processor.force_flush(self._timeout_ms)
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -80,6 +81,38 @@ def test_what_was_said_is_told_on_demand_alone_and_never_a_secret(collector: Col
     told = attributes(sent(collector, content=True)[0])
     assert PROMPT in told["gen_ai.input.messages"] and ANSWER in told["gen_ai.output.messages"]
     assert SECRET.encode() not in b"".join(collector.bodies)
+
+
+def test_text_is_made_beside_the_loop_and_what_is_too_much_is_dropped(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.otel.WAITING_MOST", 2)
+    collector.spans.clear()
+    traces = open_traces(TraceSettings(endpoint=collector.endpoint, content=True))
+    assert isinstance(traces, Traces)
+    held, threads = threading.Event(), set()
+
+    def redacting(text: str) -> str:
+        threads.add(threading.get_ident())
+        held.wait(30)
+        return text
+
+    monkeypatch.setattr("gateway.otel.redact", redacting)
+    for _ in range(5):
+        x, record = settled(COMPLETED)
+        x.request.fields = {}
+        traces.ended(x, traces.begin({}), record)
+    held.set()
+    x.request = None  # type: ignore[assignment]
+    traces.close()
+    assert len(collector.spans) == 2 * 2 and threading.get_ident() not in threads
+    traces = open_traces(TraceSettings(endpoint=collector.endpoint, content=True))
+    assert isinstance(traces, Traces)
+    traces.ended(x, traces.begin({}), record)
+    traces.close()
+    assert [one.getMessage() for one in caplog.records if one.name == "tollway.traces"] == [
+        "a request's trace could not be made: AttributeError"
+    ]
 
 
 def test_a_collectors_credential_comes_from_a_reference(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
