@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from gateway.routing.choose import rank
 from gateway.routing.decision import Candidate, Decision
@@ -38,7 +38,7 @@ class Effect(Struct):
     likelier a strong model is right, millionths. goals: the objectives as they were, ms."""
 
     saved: int = 0
-    moved: Counter[str] = Counter()
+    moved: Counter[str] = field(default_factory=Counter)
     gain: int = 0
     goals: frozenset[float] = frozenset()
 
@@ -82,7 +82,7 @@ class WhatIf:
         there = other.candidates[order[0]]
         if there.cost is None:
             return
-        effect = self.ways.get(way) or self.ways.setdefault(way, Effect(moved=Counter()))
+        effect = self.ways.setdefault(way, Effect())
         effect.saved += cost - there.cost
         effect.moved[there.backend] += 1
         if way.kind in TIMES:
