@@ -1,5 +1,5 @@
 # One line each over ./dev, which also serves where make is missing.
-.PHONY: setup run test check bench bench-money bench-reports bench-explorer bench-router bench-engine chaos screenshots migrate docs help
+.PHONY: setup run test check bench bench-money bench-reports bench-pages bench-explorer bench-router bench-engine chaos screenshots migrate docs help
 
 help:
 	@./dev help
@@ -15,6 +15,8 @@ bench:
 	@./dev bench
 bench-money:
 	@./dev bench-money
+bench-pages:
+	@./dev bench-pages $(ARGS)
 bench-explorer:
 	@./dev bench-explorer $(ARGS)
 

@@ -36,7 +36,7 @@ from gateway.catalog import Catalog  # noqa: E402
 from gateway.db.engine import make_engine  # noqa: E402
 from gateway.errors import InvalidRequest  # noqa: E402
 from gateway.money import latencies  # noqa: E402
-from gateway.money.ledger import BUCKET_US, CLASSES, DAY_US  # noqa: E402
+from gateway.money.ledger import BUCKET_US, CLASSES, DAY_US, HOUR_US  # noqa: E402
 from gateway.money.pricing import usd  # noqa: E402
 from gateway.money.rebuild import rebuild  # noqa: E402
 from gateway.money.reports import Asked, Report, spend  # noqa: E402
@@ -49,7 +49,7 @@ from gateway.views import spend as spend_views  # noqa: E402
 from gateway.views.attention import Attention  # noqa: E402
 
 MONTH_US = 30 * DAY_US
-START_US = time.time_ns() // 1000 // DAY_US * DAY_US - MONTH_US  # the thirty days before today: budgets and forecasts are of the present
+START_US = time.time_ns() // 1000 // HOUR_US * HOUR_US - MONTH_US  # the thirty days before this hour
 TABLES = ("rollups", "latency_rollups", "coarse_rollups", "coarse_latency_rollups")
 TEAMS, KEYS, MODELS, CHUNK = 24, 3, 10, 100_000
 
@@ -73,7 +73,7 @@ REPORTS = (
 )
 
 
-END_US = START_US + MONTH_US - 7 * 3_600_000_000  # what the pages take for the present
+END_US = START_US + MONTH_US  # what the pages take for the present
 PAGES = (  # (what, begins so long before the end, of which names; the overview split so)
     ("overview of 24 h", DAY_US, "team"),
     ("overview of 24 h, by backend", DAY_US, "backend"),
