@@ -25,7 +25,8 @@ KEPT = (
     *("price_book", "made_entries", "backend_orders", "audit"),
 )
 METHODS = ("get", "put", "post", "patch", "delete")
-EXAMPLES = 3  # of each call, from the document
+EXAMPLES = 2  # of each call, from the document
+ODD = (*WORDS[:6], "", "1e99999", "-1", str(1 << 64), "9" * 400)  # of a parameter
 MAKES = ("PUT /admin/backends/{name}", "PUT /admin/routes/{name}")  # the id in the path is a name that may be free
 
 
@@ -200,7 +201,7 @@ def test_an_id_that_no_row_has_finds_nothing_and_a_parameter_that_is_not_known_i
         asking.refused(asking.ask(call, VALID.get(call), params={"surprise": "1"}), "a parameter more", "surprise")
         for parameter in asking.described(call).get("parameters", ()):
             if parameter["in"] == "query":
-                for word in (*WORDS, *AMOUNTS, *IDS):
+                for word in ODD:
                     answer = asking.ask(call, VALID.get(call), params={parameter["name"]: word[:5000]})
                     if answer.status_code >= 300:
                         asking.refused(answer, f"{parameter['name']}={word[:20]!r}", codes=(400, 404))
@@ -227,5 +228,5 @@ def test_what_the_document_does_not_allow_is_refused_and_changes_nothing(asking:
 
         if operation.path.startswith("/admin") and operation.path != NEEDS_A_SUPERVISOR:
             answered()
-    assert asking.told() == [] and len(tried) > 60
+    assert asking.told() == [] and len(tried) > 40
     assert asking.kept() == before
