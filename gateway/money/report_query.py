@@ -108,7 +108,7 @@ async def read(connection: AsyncConnection, wanted: Wanted) -> tuple[list[Sums],
 async def _side(connection: AsyncConnection, wanted: Wanted, side: Side, settled: Settled) -> list[_Read]:
     cut = smallest({*wanted.keys, *wanted.where}, hours=side is LATENCIES)
     spans = () if cut is None else cut.spans_us
-    labels, pieces = cover(wanted.since_us, wanted.until_us, wanted.label, [*spans, BUCKET_US], settled.has)
+    labels, pieces = await asyncio.to_thread(cover, wanted.since_us, wanted.until_us, wanted.label, [*spans, BUCKET_US], settled.has)
     by = (*wanted.keys, *(side.more or (() if "outcome" in wanted.keys else ("outcome",))))
     found = []
     for span_us, there in pieces.items():
@@ -165,7 +165,7 @@ async def _rows(connection: AsyncConnection, wanted: Wanted, part: _Part) -> tup
         edges, numbers = _edges(part.pieces)
         at = part.table.c.bucket_us
         number = func.width_bucket(at, cast(literal(edges, ARRAY(BigInteger)), ARRAY(BigInteger))) - 1
-        statement = _statement(wanted, part, number, part.table).where(or_(*_ranges(at, part.pieces)))
+        statement = _statement(wanted, part, number, part.table).where(_inside(at, part))
     else:
         source, number, start, stop = _pieces(part.pieces)
         at, numbers = part.table.c.bucket_us, [piece.label for piece in part.pieces]
@@ -217,17 +217,22 @@ def _edges(pieces: Sequence[Piece]) -> tuple[list[int], list[int | None]]:
     return edges, numbers
 
 
-def _ranges(at: ColumnElement[int], pieces: Sequence[Piece]) -> list[ColumnElement[bool]]:
-    """Which rows are read: all between the first and the last piece where there are many gaps."""
+def _inside(at: ColumnElement[int], part: _Part) -> ColumnElement[bool]:
+    """Which rows are read on Postgres: ranges of time where there are few. Where there are many gaps, all between the first and the last
+    piece, unless the gaps are most of it (a zone's midnights at the half hour): then each span that a piece is made of."""
     joined: list[tuple[int, int]] = []
-    for piece in pieces:
+    for piece in part.pieces:
         if joined and joined[-1][1] == piece.start_us:
             joined[-1] = joined[-1][0], piece.stop_us
         else:
             joined.append((piece.start_us, piece.stop_us))
     if len(joined) > RANGES_MAX:
-        joined = [(joined[0][0], joined[-1][1])]
-    return [and_(at >= start_us, at < stop_us) for start_us, stop_us in joined]
+        first_us, last_us = joined[0][0], joined[-1][1]
+        if 2 * sum(stop_us - start_us for start_us, stop_us in joined) < last_us - first_us:
+            spans = [at_us for start_us, stop_us in joined for at_us in range(start_us, stop_us, part.span_us)]
+            return at == func.any(cast(literal(spans, ARRAY(BigInteger)), ARRAY(BigInteger)))
+        joined = [(first_us, last_us)]
+    return or_(*(and_(at >= start_us, at < stop_us) for start_us, stop_us in joined))
 
 
 def _pieces(pieces: Sequence[Piece]) -> tuple[FromClause, ColumnElement[int], ColumnElement[int], ColumnElement[int]]:
@@ -246,47 +251,56 @@ def cover(
     spans_us: Sequence[int],
     there: Callable[[int, int], bool] = lambda span_us, at_us: True,
 ) -> tuple[list[str], dict[int, list[Piece]]]:
-    """Cut [since_us, until_us) into pieces of one label each: (the labels, the pieces of each span, in order).
+    """Cut [since_us, until_us), whole quarters of an hour, into pieces of one label each: (the labels, the pieces of each span, in order).
 
     Every piece of a span is made of whole spans; the coarsest is used wherever it fits and is there: `there` says so of a span and where
     it begins. The last span is the grain of the edges, and always there.
     """
-    cover = _Cover(label, spans_us, there)
-    cover.cut(since_us, until_us, spans_us)
-    return cover.labels, cover.pieces
+    labels: list[str] = []
+    pieces: dict[int, list[Piece]] = {span_us: [] for span_us in spans_us}
+    for number, (name, start_us, stop_us) in enumerate(_stretches(since_us, until_us, label)):
+        labels.append(name)
+        _cut(Piece(number, start_us, stop_us), spans_us, there, pieces)
+    return labels, pieces
 
 
-class _Cover:
-    def __init__(self, label: Callable[[int], str], spans_us: Sequence[int], there: Callable[[int, int], bool]) -> None:
-        self.labels: list[str] = []
-        self.pieces: dict[int, list[Piece]] = {span_us: [] for span_us in spans_us}
-        self._label = label
-        self._there = there
-
-    def cut(self, start_us: int, stop_us: int, spans: Sequence[int]) -> None:
-        if start_us >= stop_us:
-            return
-        span_us, finer = spans[0], spans[1:]
-        first, last = start_us + -start_us % span_us, stop_us - stop_us % span_us
-        if first >= last:
-            self.cut(start_us, stop_us, finer)
-            return
-        self.cut(start_us, first, finer)
-        for at_us in range(first, last, span_us):
-            name = self._label(at_us)
-            if not finer or (self._there(span_us, at_us) and self._label(at_us + span_us - BUCKET_US) == name):
-                self._add(span_us, at_us, at_us + span_us, name)
-            else:
-                self.cut(at_us, at_us + span_us, finer)
-        self.cut(last, stop_us, finer)
-
-    def _add(self, span_us: int, start_us: int, stop_us: int, name: str) -> None:
-        if not self.labels or self.labels[-1] != name:
-            self.labels.append(name)
-            if len(self.labels) > LABELS_MAX:
-                raise InvalidRequest(f"This report has more than {LABELS_MAX} stretches of time: shorten it.", param="since")
-        number, there = len(self.labels) - 1, self.pieces[span_us]
-        if there and there[-1].label == number and there[-1].stop_us == start_us:
-            there[-1] = Piece(number, there[-1].start_us, stop_us)
+def _stretches(since_us: int, until_us: int, label: Callable[[int], str]) -> list[tuple[str, int, int]]:
+    """(label, start, stop) of each stretch, in order. A label never comes back, so what lies between two quarters of one label has it too:
+    the edges are looked for by halves."""
+    found: list[tuple[str, int, int]] = []
+    ahead = [(since_us, until_us, label(since_us), label(until_us - BUCKET_US))] if since_us < until_us else []
+    while ahead:
+        start_us, stop_us, first, last = ahead.pop()
+        if first != last:
+            middle_us = start_us + (stop_us - start_us) // (2 * BUCKET_US) * BUCKET_US
+            ahead += [(middle_us, stop_us, label(middle_us), last), (start_us, middle_us, first, label(middle_us - BUCKET_US))]
+        elif found and found[-1][0] == first:
+            found[-1] = first, found[-1][1], stop_us
+        elif len(found) == LABELS_MAX:
+            raise InvalidRequest(f"This report has more than {LABELS_MAX} stretches of time: shorten it.", param="since")
         else:
-            there.append(Piece(number, start_us, stop_us))
+            found.append((first, start_us, stop_us))
+    return found
+
+
+def _cut(whole: Piece, spans_us: Sequence[int], there: Callable[[int, int], bool], pieces: dict[int, list[Piece]]) -> None:
+    """Add a stretch to the pieces of the spans that it is made of."""
+    if whole.start_us >= whole.stop_us:
+        return
+    span_us, finer = spans_us[0], spans_us[1:]
+    if not finer:
+        _add(pieces[span_us], whole)
+        return
+    left_us = whole.start_us
+    for at_us in range(whole.start_us + -whole.start_us % span_us, whole.stop_us - whole.stop_us % span_us, span_us):
+        if there(span_us, at_us):
+            _cut(Piece(whole.label, left_us, at_us), finer, there, pieces)
+            left_us = at_us + span_us
+            _add(pieces[span_us], Piece(whole.label, at_us, left_us))
+    _cut(Piece(whole.label, left_us, whole.stop_us), finer, there, pieces)
+
+
+def _add(pieces: list[Piece], more: Piece) -> None:
+    if pieces and pieces[-1].label == more.label and pieces[-1].stop_us == more.start_us:
+        more = Piece(more.label, pieces.pop().start_us, more.stop_us)
+    pieces.append(more)

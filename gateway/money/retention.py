@@ -107,6 +107,7 @@ async def prune(engine: AsyncEngine, before_us: int) -> int:
     of one quarter of an hour: it may be stopped and run again at any time.
     """
     before_us -= before_us % BUCKET_US
+    await settle(engine)  # what was written late: of an hour that is pruned the latencies are not added up again
     gone = 0
     while True:
         async with engine.begin() as connection:

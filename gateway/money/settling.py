@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -27,7 +28,6 @@ from gateway.money.cuts import CUTS, LATENCIES, SUMS, Side, added, day_of_hours
 from gateway.money.ledger import DAY_US, HOUR_US
 
 EVERY_S = 60.0
-REST_S = 0.2
 # A transaction that writes into an hour and leaves no mark began before LATE_US after the hour's end. It is over long before the hour is
 # settled: the database ends those that stand still for seconds.
 LATE_US, SETTLE_AFTER_US = 600_000_000, 3_600_000_000
@@ -83,7 +83,7 @@ class Settler:
     async def settle(self) -> None:
         """Every EVERY_S."""
         try:
-            await settle(self.engine, HOURS_AT_ONCE, REST_S)
+            await settle(self.engine, HOURS_AT_ONCE)
         except (SQLAlchemyError, OSError, TimeoutError) as error:
             if not self._away:
                 log.warning("roll-ups: the database does not answer (%s); reports read what is finer until it does", error)
@@ -92,41 +92,62 @@ class Settler:
             self._away = False
 
 
-async def settle(engine: AsyncEngine, most: int | None = None, rest_s: float = 0.0) -> int:
-    """Make what is due, an hour or a day with stale hours in a transaction each; how many. most: no more than so many at once. rest_s:
-    between two transactions: who waits for SQLite's write lock asks for it every tenth of a second."""
-    made = 0
+async def settle(engine: AsyncEngine, most: int | None = None) -> int:
+    """Make what is due, an hour in a transaction each, with its day where it was the day's last; how many. most: no more than so many.
+
+    A stale hour is made once: what marks it meanwhile waits for the next call, or a gateway whose clock is hours behind would hold up all
+    others. On SQLite it leaves the one write lock for as long as it held it: whoever waits for that asks again only ten times a second.
+    """
+    made, from_us = 0, 0
     while most is None or made < most:
         async with engine.begin() as connection:
-            if not await _next(connection):
-                return made
-        made += 1
-        await asyncio.sleep(rest_s)
+            began_s = time.monotonic()
+            after_us = await _next(connection, from_us)
+        if after_us is None:
+            return made
+        made, from_us = made + 1, after_us
+        if engine.dialect.name == "sqlite":
+            await asyncio.sleep(time.monotonic() - began_s)
     return made
 
 
-async def _next(connection: AsyncConnection) -> bool:
-    """Make one hour, or a day's stale hours. False: there is nothing to do, or another process is about it."""
+async def _next(connection: AsyncConnection, from_us: int) -> int | None:
+    """Make one hour, the stale ones from an instant on first; from when on the next is to look for those. None: there is nothing to do, or
+    another process is about it."""
     row = select(settled.c.until_us)
     if connection.dialect.name == "postgresql":  # SQLite's transaction has the one write lock already
         row = row.with_for_update(skip_locked=True)
     until_us = (await connection.execute(row)).scalar_one_or_none()
     if until_us is None:
-        return False
-    stale = await _marks(connection, 0, until_us)
-    if stale:
-        await _again(connection, stale, until_us)
-        return True
+        return None
     now_us = int((await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one())
     target_us = (now_us - SETTLE_AFTER_US) // HOUR_US * HOUR_US
+    if until_us > target_us and await _back(connection, until_us, target_us):
+        return from_us
+    stale = await _marks(connection, from_us, until_us)
+    if stale:
+        await _again(connection, stale, until_us)
+        return min(stale) + HOUR_US
     if until_us >= target_us:
-        return False
+        return None
     at = rollups.c.bucket_us
     first = (await connection.execute(select(func.min(at)).where(at >= until_us, at < target_us))).scalar_one()
     if first is None:
         await _reach(connection, until_us, target_us)
     else:
         await _hour(connection, until_us, int(first) // HOUR_US * HOUR_US)
+    return from_us
+
+
+async def _back(connection: AsyncConnection, until_us: int, target_us: int) -> bool:
+    """The clock was ahead and went back: hours that are not over are settled no longer, since who writes into them leaves no mark. They
+    are made again in their time. Where latencies by quarter are gone it stays: nothing could make them again."""
+    pruned_us = await pruned_until(connection)
+    back_us = max(target_us, pruned_us + -pruned_us % HOUR_US)
+    if back_us >= until_us:
+        return False
+    log.warning("roll-ups: the clock went back; what is settled after it is added up again")
+    await connection.execute(update(settled).values(until_us=back_us))
     return True
 
 
@@ -157,16 +178,17 @@ async def _hour(connection: AsyncConnection, until_us: int, hour_us: int) -> Non
 
 
 async def _again(connection: AsyncConnection, stale: dict[int, list[UUID]], until_us: int) -> None:
-    """Hours of one day that were settled before. Of pruned hours the latencies by quarter are gone: those by hour stay as they are."""
+    """The first of a day's hours that were settled before and are stale; the day with the last of them, since nobody reads it until then.
+    Of pruned hours the latencies by quarter are gone: those by hour stay as they are."""
+    hour_us = min(stale)
     pruned_us = await pruned_until(connection)
-    for hour_us in stale:
-        for side in _SIDES:
-            if side is SUMS or hour_us >= pruned_us:
-                await _make_hour(connection, side, hour_us)
-    day_us = min(stale) // DAY_US * DAY_US
-    if day_us + DAY_US <= until_us:
+    for side in _SIDES:
+        if side is SUMS or hour_us >= pruned_us:
+            await _make_hour(connection, side, hour_us)
+    day_us = hour_us // DAY_US * DAY_US
+    if len(stale) == 1 and day_us + DAY_US <= until_us:
         await _make_day(connection, day_us)
-    await _forget(connection, stale)
+    await _forget(connection, {hour_us: stale[hour_us]})
 
 
 async def _reach(connection: AsyncConnection, before_us: int, until_us: int) -> None:

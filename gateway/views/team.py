@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway import people, rates
 from gateway.access import ADMIN, MEMBER, Actor
-from gateway.db.engine import reading, snapshot
+from gateway.db.engine import snapshot
 from gateway.db.rollup_tables import rollups
 from gateway.db.tables import api_keys, memberships
 from gateway.db.tables import teams as everyone
@@ -80,7 +80,7 @@ async def teams(engine: AsyncEngine, scope: frozenset[int] | None, since_us: int
     live = [api_keys.c.revoked_at_us.is_(None)]
     if scope is not None:
         live.append(api_keys.c.team_id.in_(scope))
-    async with reading(engine).connect() as connection:
+    async with snapshot(engine) as connection:
         spent = await used.used_since(connection, "team_id", scope, since_us)
         of_team = select(func.max(rollups.c.bucket_us)).where(rollups.c.team_id == everyone.c.id).scalar_subquery()
         last: Mapping[int, int | None] = {
@@ -102,7 +102,7 @@ async def team(engine: AsyncEngine, actor: Actor, name: str, since_us: int, now_
     own = actor.teams.get(found.id) == MEMBER
     keys = await people.list_keys(engine, name, actor.scope, member_id=actor.member_id if own else None)
     inside = frozenset({found.id})
-    async with reading(engine).connect() as connection:
+    async with snapshot(engine) as connection:
         use = await used.used_since(connection, "key_id", inside, since_us)
         last = await used.last_used(connection, inside)
     of_keys = {one.scope: one for one in await rates.list_limits(engine, inside) if one.scope_kind == "key" and one.model is None}

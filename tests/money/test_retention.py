@@ -17,6 +17,7 @@ from gateway.money.audit import audit
 from gateway.money.rebuild import rebuild
 from gateway.money.reports import Asked, spend
 from gateway.money.retention import export, prune
+from gateway.money.settling import settle
 from tests.conftest import Database
 from tests.fixtures.ledger import record, write
 from tests.money.test_audit import DAY, START, filled
@@ -91,6 +92,9 @@ async def test_what_was_adjusted_stands_beside_the_cost(database: Database) -> N
 
 async def test_old_latencies_and_processes_go_and_reports_of_coarse_names_stay(database: Database) -> None:
     await filled(database.engine)
+    await settle(database.engine)
+    late = [record(START + DAY // 2, [("b", "completed", 5)], duration_ms=90_000) for _ in range(20)]
+    await write(database.engine, late, START + 9 * DAY)  # into an hour that is over: not added up again yet
     by_team, by_tag = Asked(by=("team", "day")), Asked(by=("tag",))
     before = await spend(database.engine, by_team)
     assert (await spend(database.engine, by_tag)).total.latencies == before.total.latencies

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import event, func, insert, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.db.engine import clock_us
@@ -111,6 +112,45 @@ async def test_a_turn_does_so_much_and_the_next_goes_on(database: Database) -> N
     assert await settle(database.engine) == 0 and await until(database) > START + 6 * HOUR_US
 
 
+async def test_the_write_lock_is_left_as_long_as_it_is_held(database: Database) -> None:
+    """Who waits for SQLite's lock looks for it ten times a second: between two hours there must be time for that."""
+    if database.name == "postgresql":
+        pytest.skip("Postgres has no lock of all writers")
+    await write(database.engine, [record(START + n * HOUR_US, [("b", "completed", 1)]) for n in range(8)])
+    begun, ended = list[float](), list[float]()
+    event.listen(database.engine.sync_engine, "begin", lambda connection: begun.append(time.monotonic()))
+    event.listen(database.engine.sync_engine, "commit", lambda connection: ended.append(time.monotonic()))
+    await settle(database.engine)
+    held = sum(end - begin for begin, end in zip(begun, ended, strict=True))
+    free = sum(begin - end for begin, end in zip(begun[1:], ended, strict=False))
+    assert len(begun) > 8 and free >= held - (ended[-1] - begun[-1])
+
+
+async def test_the_hours_of_a_day_are_made_again_one_at_a_time(database: Database) -> None:
+    hours = [START + n * HOUR_US for n in (1, 5, 23)]
+    for now_us in (1, LATE):
+        await write(database.engine, [record(at, [("b", "completed", 10**n)]) for n, at in enumerate(hours)], now_us)
+        await settle(database.engine, None if now_us == 1 else 1)
+    for left in (2, 1, 0):
+        assert len(await marked(database)) == left and await sound(database)
+        assert all(one.total.cost == 222 for one in await reports(database))
+        await settle(database.engine, 1)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+async def test_hours_that_a_clock_was_ahead_of_are_read_again_from_their_quarters(database: Database, pruned: bool) -> None:
+    """A machine's clock was a year ahead for a while: what is written now, unmarked, must not be taken for settled."""
+    async with database.engine.begin() as connection:
+        now_us = int((await connection.execute(select(clock_us(connection.dialect.name)))).scalar_one())
+        this_us = now_us // HOUR_US * HOUR_US
+        await connection.execute(update(settled).values(until_us=this_us + 365 * DAY_US))
+        await connection.execute(update(retention).values(pruned_until_us=this_us - 30 * HOUR_US + BUCKET_US if pruned else 0))
+    await write(database.engine, [record(at, [("b", "completed", 5)]) for at in (START, this_us - 40 * HOUR_US, this_us)], now_us)
+    assert await settle(database.engine) > 0
+    assert await until(database) == now_us // HOUR_US * HOUR_US - HOUR_US
+    assert (await spend(database.engine, Asked())).total.cost == 15 and await sound(database)
+
+
 async def test_several_processes_settle_and_write_at_once(database: Database) -> None:
     records = mixed(80, START + 22 * HOUR_US, START + DAY_US + HOUR_US, seed=5)
     chance = random.Random(3)
@@ -148,6 +188,22 @@ async def test_what_is_written_while_an_hour_is_made_again_keeps_its_mark(databa
     assert await marked(database) == {START} and (await spend(database.engine, Asked())).total.cost == 111
     await settle(database.engine)
     assert await marked(database) == set() and (await spend(database.engine, Asked())).total.cost == 111 and await sound(database)
+
+
+async def test_who_writes_late_all_the_time_holds_up_no_other_hour(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway whose clock is hours behind: its rows mark one hour again and again."""
+    await write(database.engine, [record(START + n * HOUR_US, [("b", "completed", 1)]) for n in (0, 1)])
+    await settle(database.engine)
+    await write(database.engine, [record(START + n * HOUR_US, [("b", "completed", 1)]) for n in (0, 1)], LATE)
+    forget = settling._forget
+
+    async def meanwhile(connection: Any, marked: Any) -> None:
+        await forget(connection, marked)
+        await connection.execute(insert(stale_hours).values(hour_us=START, mark=uuid4()))
+
+    monkeypatch.setattr(settling, "_forget", meanwhile)
+    assert await settle(database.engine, 9) == 2
+    assert await marked(database) == {START} and await sound(database)
 
 
 async def test_latencies_of_pruned_hours_stay_when_something_is_written_there(database: Database) -> None:
