@@ -68,7 +68,9 @@ def test_a_team_a_key_a_budget_a_request_and_what_it_cost(browsing: Browsing) ->
     page.wait_for_url("**/console/teams/flow/keys/*")
     assert secret not in page.content(), "it was shown once"
 
-    set_budget(browsing, "0.01")
+    would = f"/console/playground?route=assistant&key={urlsplit(page.url).path.rpartition('/')[2]}&message=hello"
+    set_budget(browsing, "0.01")  # what begins before a worker knows of a budget is not charged to it
+    until(lambda: browsing.visit(would) == 200 and "budgets of this key have" in page.locator("#would").inner_text(), "it is known")
     assert send(browsing, "Why is the sky blue?") == "done"
     assert "toll road" in page.locator("#answer").inner_text()
     request = page.locator("#a-link").get_attribute("href")
