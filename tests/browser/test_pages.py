@@ -144,8 +144,7 @@ def test_keys_do_what_the_help_says_until_they_are_switched_off(browsing: Browsi
     page.keyboard.press("t")
     assert custom.count() == 0, "a dialog is open: the key is its own"
     escape()
-    page.keyboard.press("t")
-    custom.wait_for()
+    until(lambda: page.keyboard.press("t") or custom.count() == 1, "the focus has left the dialog that closed, and the key works")
     escape()
     page.evaluate("() => { window.before = 1; }")
     page.keyboard.press("r")
