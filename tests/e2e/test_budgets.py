@@ -73,7 +73,7 @@ def test_a_budget_may_lower_what_a_request_asks_for(storage: Storage, tmp_path: 
         config = backend("flat", upstream.url, model="m-flat", price=FLAT, more="max_output_tokens = 30000") + route("flat", "flat")
         with running(tmp_path, config, database_url=storage.database_url, state=storage.state_dir) as gateway:
             key = gateway.key("alpha")
-            gateway.cli("budgets", "set", "--team", "alpha", "--usd", "0.10", "--per", "month")
+            gateway.budget("0.10")
             time.sleep(2.2)
             ask = json.dumps(json.loads(ASK) | {"temperature": 0}).encode()
             assert gateway.call("POST", "/v1/chat/completions", ask, key)[0] == 402

@@ -28,6 +28,10 @@ def post(gateway: Gateway, key: str, **more: object) -> tuple[int, bytes, dict[s
     return status, body, dict(headers)
 
 
+def limit(gateway: Gateway, **most: int) -> None:
+    gateway.admin("PUT", "/admin/limits", {"scope_kind": "team", "scope": "alpha", **most})
+
+
 @pytest.mark.parametrize(("shared", "workers"), [(False, 1), (False, 2), (True, 2)], ids=["memory-1", "memory-2", "valkey-2"])
 def test_g25_exactly_two_of_ten(tmp_path: Path, request: pytest.FixtureRequest, workers: int, shared: bool) -> None:
     url = request.getfixturevalue("valkey_url") if shared else ""
@@ -35,7 +39,7 @@ def test_g25_exactly_two_of_ten(tmp_path: Path, request: pytest.FixtureRequest, 
         config = "[cache]\nredis_timeout_s = 10.0\n" + backend("basic", upstream.url) + route("basic", "basic")
         with running(tmp_path, config, server=f"workers = {workers}", redis_url=url) as gateway:
             key = gateway.key("alpha")
-            gateway.cli("limits", "set", "--team", "alpha", "--tpm", "100")
+            limit(gateway, tpm=100)
             time.sleep(SEEN_S)
             with ThreadPoolExecutor(10) as pool:
                 answers = list(pool.map(lambda _: post(gateway, key), range(10)))
@@ -62,7 +66,7 @@ def test_every_end_of_a_request_frees_its_slot(tmp_path: Path, valkey_url: str) 
         config = "[cache]\nredis_timeout_s = 10.0\n" + backend("basic", upstream.url) + route("basic", "basic", more="max_attempts = 1")
         with running(tmp_path, config, redis_url=valkey_url) as gateway:
             key = gateway.key("alpha")
-            gateway.cli("limits", "set", "--team", "alpha", "--parallel", "1", "--rpm", "7")
+            limit(gateway, parallel=1, rpm=7)
             time.sleep(SEEN_S)
             status, _, headers = post(gateway, key, temperature=0)
             assert (status, headers["x-ratelimit-remaining-requests"]) == (200, "6")
@@ -74,10 +78,10 @@ def test_every_end_of_a_request_frees_its_slot(tmp_path: Path, valkey_url: str) 
             leave(gateway, key)
             upstream.play(json_reply(chat_answer("well", usage=(10, 5))))
             assert until_free(lambda: post(gateway, key)) == 200
-            gateway.cli("budgets", "set", "--team", "alpha", "--usd", "0", "--per", "total")
+            gateway.budget("0", "total")
             time.sleep(SEEN_S)
             assert until_free(lambda: post(gateway, key)) == 402
-            gateway.cli("limits", "set", "--team", "alpha", "--tpm", "20")
+            limit(gateway, tpm=20)
             time.sleep(SEEN_S)
             status, body, headers = post(gateway, key)
             assert (status, json.loads(body)["error"]["code"]) == (400, "request_exceeds_limit") and "retry-after" not in headers
@@ -91,7 +95,7 @@ def test_g12_a_frozen_redis_delays_little_and_shows(tmp_path: Path) -> None:
             config = backend("basic", upstream.url) + route("basic", "basic")
             with running(tmp_path, config, redis_url=server.url) as gateway:
                 key = gateway.key("alpha")
-                gateway.cli("limits", "set", "--team", "alpha", "--rpm", "1000", "--tpm", "1000000")
+                limit(gateway, rpm=1000, tpm=1000000)
                 time.sleep(SEEN_S)
                 assert post(gateway, key)[0] == 200
                 os.kill(server.process.pid, signal.SIGSTOP)

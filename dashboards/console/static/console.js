@@ -58,7 +58,8 @@
   root.dataset.keys = keysOn() ? "on" : "off"; /* for keys of single pages */
   let afterG = 0;
   const keys = (event) => {
-    if (event.metaKey || event.altKey || event.target.closest("input,textarea,select,dialog,[contenteditable]")) return;
+    const shut = event.target.closest("dialog:not([open])"); /* the focus leaves a dialog that closed with the next frame only */
+    if (event.metaKey || event.altKey || (!shut && event.target.closest("input,textarea,select,dialog,[contenteditable]"))) return;
     if (event.ctrlKey || !keysOn()) return;
     if (afterG && Date.now() - afterG < AFTER_G_MS) {
       afterG = 0;
