@@ -50,7 +50,7 @@ async def test_pruning_changes_no_report_and_no_budget(database: Database, monke
 
 
 async def test_it_goes_in_small_transactions(database: Database, monkeypatch: object) -> None:
-    await filled(database.engine)
+    await filled(database.engine, span_us=DAY // 8)
     monkeypatch.setattr(retention, "PAGE", 7)  # type: ignore[attr-defined]
     await prune(database.engine, START + 2 * DAY)
     assert (await audit(database.engine)).broken == []
