@@ -56,7 +56,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Sums(Struct):
-    """What belongs to one group and outcome. sums: by the names of ROLLUP_SUMS, in their order."""
+    """What belongs to one group and outcome, "" where requests are not asked for. sums: by the names of ROLLUP_SUMS, in their order."""
 
     label: str
     group: tuple[Any, ...]
@@ -109,7 +109,8 @@ async def _side(connection: AsyncConnection, wanted: Wanted, side: Side, settled
     cut = smallest({*wanted.keys, *wanted.where}, hours=side is LATENCIES)
     spans = () if cut is None else cut.spans_us
     labels, pieces = await asyncio.to_thread(cover, wanted.since_us, wanted.until_us, wanted.label, [*spans, BUCKET_US], settled.has)
-    by = (*wanted.keys, *(side.more or (() if "outcome" in wanted.keys else ("outcome",))))
+    more = () if "outcome" in wanted.keys or "requests" not in wanted.sums else ("outcome",)
+    by = (*wanted.keys, *(side.more or more))
     found = []
     for span_us, there in pieces.items():
         if there:
@@ -133,7 +134,8 @@ def _sums(wanted: Wanted, found: Sequence[_Read]) -> list[Sums]:
     places = [ROLLUP_SUMS.index(name) for name in wanted.sums]
     sums: list[Sums] = []
     for part in found:
-        outcome, first = 1 + part.by.index("outcome"), 1 + len(part.by)
+        outcome = 1 + part.by.index("outcome") if "outcome" in part.by else None
+        first = 1 + len(part.by)
         for row in part.rows:
             label, values = part.labels[row[0]], row[first:]
             if label is None:
@@ -142,7 +144,7 @@ def _sums(wanted: Wanted, found: Sequence[_Read]) -> list[Sums]:
                 given, values = values, [0] * len(ROLLUP_SUMS)
                 for place, value in zip(places, given, strict=True):
                     values[place] = value
-            sums.append(Sums(label, tuple(row[1 : 1 + width]), row[outcome], values))
+            sums.append(Sums(label, tuple(row[1 : 1 + width]), "" if outcome is None else row[outcome], values))
     return sums
 
 

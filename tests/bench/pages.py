@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import platform
 import sys
@@ -87,6 +88,8 @@ async def worker(url: str) -> AsyncIterator[Site]:
         secret = (await ensure_secret(settings, engine))[0]
         await engine.dispose()
         application = await build(settings, "0")
+        gc.collect()
+        gc.freeze()  # as a worker does
         site = Site(application, secret)
         yield site
         await site.close()
