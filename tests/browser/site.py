@@ -81,8 +81,8 @@ def filled(folder: Path, *, days: int = 3, a_day: int = 10, hostile: bool = True
     with running(folder, config(hostile), server="drain_s = 1") as gateway:
         for team in TEAMS:
             gateway.key(team)
-        gateway.key("broke")
-        gateway.budget("0.0000001", team="broke")
+        gateway.key("trial")
+        gateway.budget("0.0000001", team="trial")
         if hostile:
             _odd_names(gateway)
         asyncio.run(_past(gateway, days, a_day))
@@ -103,7 +103,7 @@ def _present(gateway: Gateway, hostile: bool) -> None:
         assert status == 200, status
     if hostile:
         assert ask(gateway, gateway.keys["growth"], HOSTILE, HOSTILE, tag=HOSTILE) == 200
-    status = ask(gateway, gateway.keys["broke"], "assistant", "one too many")
+    status = ask(gateway, gateway.keys["trial"], "assistant", "one too many")
     assert status == 402, status
 
 
