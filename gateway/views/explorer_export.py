@@ -14,10 +14,10 @@ from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.access import Actor
+from gateway.db.columns import CLASSES
 from gateway.db.engine import snapshot, twice
 from gateway.errors import InvalidRequest
 from gateway.money.cells import safe
-from gateway.money.ledger import CLASSES
 from gateway.views import figures
 from gateway.views.explorer import row_document
 from gateway.views.explorer_counts import count
@@ -29,22 +29,7 @@ ROWS_AT_ONCE = 2000
 LOOKED_AT = 10_000  # rows for one page of them: where few match, pages are short rather than slow
 ROWS_MAX = 1_000_000  # of one file
 COLUMNS = (
-    *(
-        "id",
-        "started_at",
-        "team",
-        "key",
-        "key_name",
-        "route",
-        "backend",
-        "vendor",
-        "model",
-        "outcome",
-        "status",
-        "error",
-        "surface",
-        "kind",
-    ),
+    *("id", "started_at", "team", "key", "key_name", "route", "backend", "vendor", "model", "outcome", "status", "error", "surface"),
     *("kind", "tag", "streamed", "estimated", "ttft_ms", "duration_ms", "attempts", "failed_over", "hedged", "missed_objective", *CLASSES),
     *("cost_usd", "cost_nanousd", "adjusted_nanousd", "saved_nanousd"),
 )

@@ -34,6 +34,7 @@ async def test_each_request_that_matches_is_told_once(database: Database, monkey
         assert [row["id"] for row in found] == [one.id for one in expected], question
         assert matching == len(expected), question
     newest = (await told(database, "range=30d"))[1][0]
+    assert len(set(COLUMNS)) == len(COLUMNS)
     cells = dict(zip(COLUMNS, line(newest, asked().zone), strict=True))
     first = min(made, key=lambda one: (-one.started_at_us, -one.id.int))
     assert (cells["id"], cells["team"], cells["cost_nanousd"]) == (str(first.id), TEAMS[first.team_id], first.cost)
