@@ -13,10 +13,10 @@ from litestar.params import FromPath
 from sqlalchemy import func, select
 
 from gateway.auth import Principal
+from gateway.db.columns import CLASSES
 from gateway.db.engine import reading
 from gateway.db.tables import adjustments, attempts, usage
 from gateway.errors import NotFound
-from gateway.money.ledger import CLASSES
 from gateway.money.pricing import usd
 from gateway.parts import Parts
 from gateway.pipeline import may_use

@@ -17,9 +17,9 @@ from gateway.catalog import Catalog
 from gateway.console import charts, shell
 from gateway.console.shell import Asked
 from gateway.console.streamed import PIECE_ROWS, Made, Relayed, file, streamed
+from gateway.db.columns import CLASSES
 from gateway.errors import InvalidRequest
 from gateway.money import cells, reports, statement
-from gateway.money.ledger import CLASSES
 from gateway.money.reports import PLACES, TIMES
 from gateway.views import figures, ledger_check
 from gateway.views import spend as views

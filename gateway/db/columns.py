@@ -9,6 +9,19 @@ from sqlalchemy import BigInteger, Column, Dialect, Integer, LargeBinary, MetaDa
 from sqlalchemy.dialects.postgresql import UUID as PostgresUUID
 from sqlalchemy.types import TypeEngine
 
+CLASSES = (  # of tokens, disjoint
+    "input_tokens",
+    "cache_read_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "input_audio_tokens",
+    "input_image_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "output_audio_tokens",
+    "output_image_tokens",
+)
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -47,16 +60,4 @@ def word(name: str) -> Column[str]:
 
 
 def usage_classes() -> list[Column[int]]:
-    names = (
-        "input_tokens",
-        "cache_read_tokens",
-        "cache_write_5m_tokens",
-        "cache_write_1h_tokens",
-        "input_audio_tokens",
-        "input_image_tokens",
-        "output_tokens",
-        "reasoning_tokens",
-        "output_audio_tokens",
-        "output_image_tokens",
-    )
-    return [count(name) for name in names]
+    return [count(name) for name in CLASSES]

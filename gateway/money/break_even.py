@@ -16,11 +16,12 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from gateway.catalog import Backend, Price
+from gateway.db.columns import CLASSES
 from gateway.db.engine import reading
 from gateway.db.rollup_tables import rollups
 from gateway.db.tables import owned_hours
 from gateway.errors import InvalidRequest
-from gateway.money.ledger import CLASSES, HOUR_US, IDLE, WARM_UP
+from gateway.money.ledger import HOUR_US, IDLE, WARM_UP
 from gateway.money.pricing import MILLION, cost, round_half_even, usd
 from gateway.money.windows import read_instant
 from providers.types import Usage

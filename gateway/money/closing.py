@@ -12,12 +12,13 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway.db.columns import CLASSES
 from gateway.db.engine import reading
 from gateway.db.rollup_tables import rollups
 from gateway.db.session import Dialect, Do, Transaction
 from gateway.db.tables import owned_hours, owned_spans
 from gateway.money.hours import GAP_US, Hour, Span, hour_of, owed, rows_of
-from gateway.money.ledger import BOOKED, BUCKET_US, CLASSES, HOUR_US
+from gateway.money.ledger import BOOKED, BUCKET_US, HOUR_US
 from gateway.money.owned import HISTORY_TOKENS
 from gateway.money.presence import spans_near
 from gateway.money.sync import write_rows

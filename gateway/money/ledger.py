@@ -11,6 +11,7 @@ from operator import add
 from typing import Any
 from uuid import UUID, uuid5
 
+from gateway.db.columns import CLASSES
 from gateway.money import latencies
 from gateway.money.marks import failed_over, marks
 from gateway.money.records import AttemptEnd, UsageRecord
@@ -23,18 +24,6 @@ REPRICE = "reprice"  # the reason of an adjustment: a price that became known la
 IDLE, WARM_UP = "idle", "warm_up"
 BOOKED = (IDLE, WARM_UP)  # outcomes of rows that are no request: what owned hardware cost that no request paid for
 
-CLASSES = (
-    "input_tokens",
-    "cache_read_tokens",
-    "cache_write_5m_tokens",
-    "cache_write_1h_tokens",
-    "input_audio_tokens",
-    "input_image_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "output_audio_tokens",
-    "output_image_tokens",
-)
 USAGE_COLUMNS = (
     *("id", "started_at_us", "ended_at_us", "org_id", "team_id", "key_id", "route", "backend", "vendor", "model", "price_id", "surface"),
     *("kind", "tag", "provider_id", "error", "outcome", "status", "cost", "saved", *CLASSES),

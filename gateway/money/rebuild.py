@@ -13,11 +13,12 @@ from msgspec import Struct
 from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway.db.columns import CLASSES
 from gateway.db.engine import reading
 from gateway.db.rollup_tables import latency_rollups, rollups, stale_hours
 from gateway.db.tables import adjustments, attempts, usage
 from gateway.money.latencies import COUNTS
-from gateway.money.ledger import BUCKET_US, CLASSES, HOUR_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup, now_priced
+from gateway.money.ledger import BUCKET_US, HOUR_US, LATENCY_KEYS, ROLLUP_KEYS, ROLLUP_SUMS, Rollup, now_priced
 from gateway.money.records import AttemptEnd, UsageRecord
 from gateway.money.settling import pruned_until, settle
 from providers.types import Usage

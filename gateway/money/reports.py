@@ -15,12 +15,13 @@ from msgspec import Struct
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from gateway.db.columns import CLASSES
 from gateway.db.engine import snapshot
 from gateway.db.tables import api_keys, organisations, teams
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money import cells as tables
 from gateway.money.latencies import quantile_ms
-from gateway.money.ledger import BUCKET_US, CLASSES, ROLLUP_SUMS
+from gateway.money.ledger import BUCKET_US, ROLLUP_SUMS
 from gateway.money.pricing import usd
 from gateway.money.report_query import Bins, Sums, Wanted, known, read, too_many
 from gateway.money.windows import bounds, read_instant, to_datetime, zone

@@ -14,12 +14,12 @@ from msgspec import Struct
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from gateway.db.columns import CLASSES
 from gateway.db.engine import clock_us, reading
 from gateway.db.tables import organisations, teams
 from gateway.errors import InvalidRequest
 from gateway.money import cells as tables
 from gateway.money import reports
-from gateway.money.ledger import CLASSES
 from gateway.money.pricing import usd
 from gateway.money.reports import Line, Report
 from gateway.money.windows import to_datetime, zone

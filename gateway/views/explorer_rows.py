@@ -17,9 +17,9 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.db.columns import CLASSES
 from gateway.db.tables import adjustments, api_keys, attempts, teams, usage
 from gateway.errors import InvalidRequest
-from gateway.money.ledger import CLASSES
 from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.views.explorer_filter import Wanted, marked_rows
 

@@ -17,11 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.access import Actor
 from gateway.catalog import Catalog, Price
+from gateway.db.columns import CLASSES
 from gateway.db.engine import snapshot
 from gateway.db.tables import adjustments, api_keys, attempts, budget_windows, budgets, decisions, price_book, teams, usage
 from gateway.errors import NotFound
 from gateway.money.bill import Bill, bill
-from gateway.money.ledger import BOOKED, CLASSES
+from gateway.money.ledger import BOOKED
 from gateway.money.marks import FAILED_OVER, HEDGED, MISSED
 from gateway.money.pricing import usd
 from gateway.people.common import scope_name

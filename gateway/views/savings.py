@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from gateway.catalog import Catalog, Price
-from gateway.money.ledger import CLASSES, ROLLUP_SUMS
+from gateway.db.columns import CLASSES
+from gateway.money.ledger import ROLLUP_SUMS
 from gateway.money.pricing import cost
 from providers.types import Usage
 
