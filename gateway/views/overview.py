@@ -14,12 +14,13 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.catalog import Catalog
+from gateway.db.columns import CLASSES
 from gateway.db.engine import snapshot
 from gateway.db.tables import teams, usage
 from gateway.money import forecast
 from gateway.money.accounts import Accounts
 from gateway.money.forecast import OfBudget
-from gateway.money.ledger import BOOKED, CLASSES, DAY_US, ROLLUP_SUMS
+from gateway.money.ledger import BOOKED, DAY_US, ROLLUP_SUMS
 from gateway.money.marks import MISSED
 from gateway.money.pricing import usd
 from gateway.routing.router import Router
@@ -195,7 +196,7 @@ async def _missed(connection: AsyncConnection, asked: Asked) -> int | None:
 
 
 async def _month(engine: AsyncEngine, asked: Asked, budgets: list[OfBudget]) -> Month:
-    told = await forecast.forecast(engine, forecast.Asked(by=("team",), per="month", timezone=asked.tz), asked.scope)
+    told = await forecast.forecast(engine, forecast.Asked(by=(), per="month", timezone=asked.tz), asked.scope)
     kind = "organisation" if asked.scope is None else "team"
     covering = [one for one in budgets if (one.budget.scope_kind, one.budget.period, one.budget.model) == (kind, "month", None)]
     alone = covering[0] if len(covering) == 1 and (asked.scope is None or len(asked.scope) == 1) else None
