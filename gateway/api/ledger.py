@@ -12,10 +12,9 @@ from litestar.response import Stream
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import audit
-from gateway.access import ADMINS, MONEY, Actor, actor
+from gateway import resolving
+from gateway.access import ADMINS, MONEY, actor
 from gateway.api.parameters import known
-from gateway.db.session import Dialect, Transaction
 from gateway.errors import InvalidRequest
 from gateway.instants import date_us
 from gateway.money import corrections, retention
@@ -72,7 +71,7 @@ def handlers(parts: Booking) -> list[BaseRouteHandler]:
     @post("/ledger/unknowns/{request_id:str}", status_code=200, summary="Book what an unknown request really cost", access=ADMINS)
     async def resolve(request: Asked, request_id: FromPath[str], data: Annotated[Billed, Body()]) -> Resolved:
         usage_id, cost = _id(request_id), _nanousd(data.usd)
-        delta = await corrections.resolve(parts.engine, usage_id, cost, resolved(actor(request), usage_id, cost))
+        delta = await resolving.resolve(parts.engine, usage_id, cost, actor=actor(request))
         return Resolved(id=usage_id, usd=usd(cost), adjusted_usd=usd(delta))
 
     return [_rows(parts, "csv", "text/csv"), _rows(parts, "jsonl", "application/jsonl"), unknowns, resolve]
@@ -90,16 +89,6 @@ def _rows(parts: Booking, shape: str, media_type: str) -> BaseRouteHandler:
         return Stream(pieces, headers=headers)
 
     return rows
-
-
-def resolved(by: Actor, usage_id: UUID, cost: int) -> corrections.Also:
-    """What the audit log says of a resolved request."""
-
-    def told(sql: Dialect, booked: int | None) -> Transaction[None]:
-        before, after = {"usd": usd(booked)}, {"usd": usd(cost)}
-        return audit.step(sql, by, action="ledger.resolve", kind="request", ident=str(usage_id), before=before, after=after)
-
-    return told
 
 
 def _unknown(one: corrections.Unknown) -> Unknown:

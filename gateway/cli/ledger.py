@@ -11,9 +11,8 @@ from uuid import UUID
 from cyclopts import App, Parameter
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from gateway import prices
+from gateway import prices, resolving
 from gateway.access import COMMAND_LINE
-from gateway.api.ledger import resolved
 from gateway.catalog_build import build
 from gateway.cli.database import fail, instant, run, table
 from gateway.db.session import open_session
@@ -112,7 +111,7 @@ def resolve(request: str, *, cost: Annotated[str, Parameter(name="--usd")]) -> N
         amount = nanousd(cost, "--usd")
     except ValueError as error:
         fail(str(error))
-    delta = run(lambda engine, _: corrections.resolve(engine, wanted, amount, resolved(COMMAND_LINE, wanted, amount)))
+    delta = run(lambda engine, _: resolving.resolve(engine, wanted, amount, actor=COMMAND_LINE))
     print(f"request {wanted} cost {usd(amount)} USD: adjusted by {usd(delta)}")
 
 
