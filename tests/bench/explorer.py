@@ -7,10 +7,7 @@ The rows are those of reports.py, with marks. A page is one `listing`: its rows,
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -26,7 +23,8 @@ from gateway.settings import Storage
 from gateway.views.explorer import listing
 from gateway.views.explorer_filter import NAMES
 from gateway.views.query import read
-from tests.bench.reports import MONTH_US, START_US, add_up, databases, fill
+from tests.bench.million import Told, arguments, compared
+from tests.bench.reports import MONTH_US, START_US, add_up, fill
 
 NOW = START_US + MONTH_US
 BOSS = Actor(name="bench", role=ADMIN)
@@ -76,8 +74,8 @@ async def prepare(url: str, rows: int) -> None:
     await long.dispose()
 
 
-async def measure(name: str, url: str, repeat: int) -> list[tuple[str, str]]:
-    told = []
+async def measure(name: str, url: str, repeat: int) -> Told:
+    told: Told = []
     engine = make_engine(Storage(database_url=url))
     for what, actor, asked in QUESTIONS:
         times, ours = [], []
@@ -96,25 +94,14 @@ async def measure(name: str, url: str, repeat: int) -> list[tuple[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--databases", default="sqlite,postgres")
-    parser.add_argument("--repeat", type=int, default=5)
-    arguments = parser.parse_args()
-    results: dict[str, dict[str, str]] = {}
-    with databases(arguments.databases.split(",")) as found:
-        for name, url in found.items():
-            began = time.perf_counter()
-            asyncio.run(prepare(url, arguments.rows))
-            print(f"{name}: {arguments.rows} rows made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-            for what, took in asyncio.run(measure(name, url, arguments.repeat)):
-                results.setdefault(what, {})[name] = took
-    print(f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores")
-    print("ms: median / least / least CPU of this process (counted in so many days)\n")
-    print(f"| page | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
-    for what, took in results.items():
-        print(f"| {what} | {' | '.join(took.get(name, '') for name in found)} |")
-    return 0
+    given = arguments(__doc__).parse_args()
+    return compared(
+        given,
+        "page",
+        "median / least / least CPU of this process (counted in so many days)",
+        lambda url: asyncio.run(prepare(url, given.rows)),
+        lambda name, url: asyncio.run(measure(name, url, given.repeat)),
+    )
 
 
 if __name__ == "__main__":

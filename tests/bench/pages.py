@@ -1,19 +1,17 @@
 """How long every page of the console takes over a million ledger rows, HTML and all, on SQLite and Postgres.
 
-    python tests/bench/pages.py [--rows 1000000] [--databases sqlite,postgres] [--repeat 5] [--at URL]
+    python tests/bench/pages.py [--rows 1000000] [--databases sqlite,postgres] [--repeat 5]
 
 The rows are those of reports.py, with the marks of explorer.py, and 25 budgets. One worker's whole application is asked in this process, by
 an admin and by a team's admin, each page `repeat` times after a first time that compiles its template. Prints a table in Markdown: median
-and least. --at: a database that was filled so before.
+and least.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -34,7 +32,8 @@ from gateway.db.engine import make_engine, reading
 from gateway.db.tables import usage
 from gateway.settings import BackendSettings, PriceSettings, RouteSettings, Server, Settings, Storage
 from tests.bench.explorer import prepare
-from tests.bench.reports import MODELS, budgets, databases
+from tests.bench.million import Told, arguments, compared
+from tests.bench.reports import MODELS, budgets
 from tests.console.conftest import Site
 
 SECRET = "TOLLWAY_BENCH_SECRET"
@@ -103,8 +102,8 @@ async def some_request(site: Site) -> str:
         return str((await connection.execute(found)).scalar_one())
 
 
-async def measure(name: str, url: str, repeat: int) -> list[tuple[str, str]]:
-    told: list[tuple[str, str]] = []
+async def measure(name: str, url: str, repeat: int) -> Told:
+    told: Told = []
     async with worker(url) as site:
         request = await some_request(site)
         admin = await site.signed_in("admin", "team-1")
@@ -134,31 +133,15 @@ async def filled(url: str, rows: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--databases", default="sqlite,postgres")
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--at", default="")
-    arguments = parser.parse_args()
+    given = arguments(__doc__).parse_args()
     os.environ.setdefault(SECRET, "b" * 43)
-    results: dict[str, dict[str, str]] = {}
-    if arguments.at:
-        name = "Postgres" if arguments.at.startswith("postgresql") else "SQLite"
-        results = {what: {name: took} for what, took in asyncio.run(measure(name, arguments.at, arguments.repeat))}
-        found = {name: arguments.at}
-    else:
-        with databases(arguments.databases.split(",")) as found:
-            for name, url in found.items():
-                began = time.perf_counter()
-                asyncio.run(filled(url, arguments.rows))
-                print(f"{name}: {arguments.rows} rows made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-                for what, took in asyncio.run(measure(name, url, arguments.repeat)):
-                    results.setdefault(what, {})[name] = took
-    print(f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores\nms: median / least of {arguments.repeat}\n")
-    print(f"| page | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
-    for what, by_name in results.items():
-        print(f"| {what} | {' | '.join(by_name.get(name, '') for name in found)} |")
-    return 0
+    return compared(
+        given,
+        "page",
+        f"median / least of {given.repeat}",
+        lambda url: asyncio.run(filled(url, given.rows)),
+        lambda name, url: asyncio.run(measure(name, url, given.repeat)),
+    )
 
 
 if __name__ == "__main__":

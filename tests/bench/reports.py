@@ -4,23 +4,17 @@
 
 Rows are made by the database itself: a month of 24 teams, 3 keys each, 10 models on 5 vendors, 3 tags, failures, failovers, cancelled,
 cached and refused requests. Their roll-ups are added up by SQL of this file, and then made anew by the code of `tollway ledger rebuild`
-(which takes minutes): every row must be the same. Then the console's money pages, as far as their rows: what a page adds to that is the
-making of its HTML, a few ms. Prints a table in Markdown.
+(which takes minutes): every row must be the same. Prints a table in Markdown.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import os
-import platform
 import resource
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,23 +24,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-import migrations  # noqa: E402
-from gateway.board import Board  # noqa: E402
-from gateway.catalog import Catalog  # noqa: E402
+from gateway.db.columns import CLASSES  # noqa: E402
 from gateway.db.engine import make_engine  # noqa: E402
 from gateway.errors import InvalidRequest  # noqa: E402
 from gateway.money import latencies  # noqa: E402
-from gateway.money.ledger import BUCKET_US, CLASSES, DAY_US, HOUR_US  # noqa: E402
+from gateway.money.ledger import BUCKET_US, DAY_US, HOUR_US  # noqa: E402
 from gateway.money.pricing import usd  # noqa: E402
 from gateway.money.rebuild import rebuild  # noqa: E402
 from gateway.money.reports import Asked, Report, spend  # noqa: E402
 from gateway.money.settling import settle  # noqa: E402
-from gateway.routing.router import Router  # noqa: E402
 from gateway.settings import Storage  # noqa: E402
-from gateway.views import budgets as budget_views  # noqa: E402
-from gateway.views import overview  # noqa: E402
-from gateway.views import spend as spend_views  # noqa: E402
-from gateway.views.attention import Attention  # noqa: E402
+from tests.bench.million import Told, arguments, compared  # noqa: E402
 
 MONTH_US = 30 * DAY_US
 START_US = time.time_ns() // 1000 // HOUR_US * HOUR_US - MONTH_US  # the thirty days before this hour
@@ -71,43 +59,6 @@ REPORTS = (
     ("month by model", Asked(by=("month", "model"))),
     ("month by team, key, model and tag", Asked(by=("month", "team", "key", "model", "tag"))),
 )
-
-
-END_US = START_US + MONTH_US  # what the pages take for the present
-PAGES = (  # (what, begins so long before the end, of which names; the overview split so)
-    ("overview of 24 h", DAY_US, "team"),
-    ("overview of 24 h, by backend", DAY_US, "backend"),
-    ("overview of 7 days", 7 * DAY_US, "team"),
-    ("overview of 29 days in Europe/Berlin, by backend", 29 * DAY_US, "backend"),
-    ("reports of 29 days by team", 29 * DAY_US, ("team",)),
-    ("reports of 29 days by model", 29 * DAY_US, ("model",)),
-    ("reports of 29 days by team, then model", 29 * DAY_US, ("team", "model")),
-)
-
-
-class Worker:
-    """What the overview asks a worker about, without one."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self.engine = engine
-        self.catalog = Catalog(version="bench", backends={}, routes={})
-        self.router = Router()
-        self.accounts = self
-        self.attention = Attention(engine, Board(Path(tempfile.mkdtemp()), "0"))
-
-    def stats(self) -> Worker:
-        return self
-
-    lag_s = 0.0
-
-
-async def page(engine: AsyncEngine, long_us: int, names: str | tuple[str, ...]) -> None:
-    since_us = END_US - long_us
-    if isinstance(names, str):
-        asked = overview.Asked(since_us=since_us, until_us=END_US, tz="Europe/Berlin", split=names)
-        await overview.overview(Worker(engine), asked)  # type: ignore[arg-type]
-    else:
-        await spend_views.told(engine, spend_views.Asked(by=names, since_us=since_us, until_us=END_US, tz="Europe/Berlin"))
 
 
 async def budgets(engine: AsyncEngine) -> None:
@@ -268,41 +219,22 @@ async def fill(engine: AsyncEngine, rows: int) -> None:
         await connection.execute(text(attempt_rows()))
 
 
-@contextmanager
-def databases(names: list[str]) -> Iterator[dict[str, str]]:
-    """Addresses of empty databases with this program's schema."""
-    from tests.fixtures.services import Postgres
-
-    found: dict[str, str] = {}
-    server = None
-    with tempfile.TemporaryDirectory() as folder:
-        if "sqlite" in names:
-            found["SQLite"] = f"sqlite+aiosqlite:///{Path(folder) / 'bench.db'}"
-        if "postgres" in names:
-            server = Postgres()
-            found["Postgres"] = server.url
-        try:
-            for url in found.values():
-                migrations.upgrade(url)
-            yield found
-        finally:
-            if server is not None:
-                server.stop()
-
-
-async def measure(name: str, url: str, rows: int, repeat: int, again: bool) -> list[tuple[str, str]]:
-    """(what, how long) of one database."""
-    told: list[tuple[str, str]] = []
+async def prepare(url: str, rows: int) -> None:
+    """The engine allows statements that take long."""
     long = create_async_engine(url)
-    began = time.perf_counter()
     await fill(long, rows)
     await add_up(long)
+    await long.dispose()
+
+
+async def measure(name: str, url: str, repeat: int, again: bool) -> Told:
+    told: Told = []
+    long = create_async_engine(url)
     if again:
         await keep(long)
     if name == "Postgres":
         async with long.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
             await connection.execute(text("VACUUM ANALYZE"))
-    print(f"{name}: {rows} rows made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     engine = make_engine(Storage(database_url=url))
     try:
         if again:
@@ -324,7 +256,6 @@ async def measure(name: str, url: str, rows: int, repeat: int, again: bool) -> l
                 ours.append(1000 * (time.process_time() - used))
             told.append((what, figures_of(times, ours)))
             print(f"{name}: {told[-1]}", file=sys.stderr, flush=True)
-        told += await of_pages(engine, name, repeat)
     finally:
         await long.dispose()
         await engine.dispose()
@@ -333,23 +264,6 @@ async def measure(name: str, url: str, rows: int, repeat: int, again: bool) -> l
 
 def figures_of(times: list[float], ours: list[float]) -> str:
     return f"{sorted(times)[len(times) // 2]:.0f} / {min(times):.0f} / {sorted(ours)[len(ours) // 2]:.0f}"
-
-
-async def of_pages(engine: AsyncEngine, name: str, repeat: int) -> list[tuple[str, str]]:
-    await budgets(engine)
-    told = []
-    asked = [(f"console: {what}", lambda long=long, names=names: page(engine, long, names)) for what, long, names in PAGES]
-    asked.append(("console: 25 budgets", lambda: budget_views.of_scope(engine, None)))
-    for what, call in asked:
-        times, ours = [], []
-        for _ in range(repeat):
-            began, used = time.perf_counter(), time.process_time()
-            await call()
-            times.append(1000 * (time.perf_counter() - began))
-            ours.append(1000 * (time.process_time() - used))
-        told.append((what, figures_of(times, ours)))
-        print(f"{name}: {told[-1]}", file=sys.stderr, flush=True)
-    return told
 
 
 async def rebuilt(engine: AsyncEngine) -> str:
@@ -373,23 +287,16 @@ async def check(engine: AsyncEngine, asked: Asked, report: Report) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--databases", default="sqlite,postgres")
-    parser.add_argument("--repeat", type=int, default=5)
+    parser = arguments(__doc__)
     parser.add_argument("--rebuild", default="sqlite,postgres", help="of which databases the roll-ups are made anew")
-    arguments = parser.parse_args()
-    results: dict[str, dict[str, str]] = {}
-    with databases(arguments.databases.split(",")) as found:
-        for name, url in found.items():
-            for what, took in asyncio.run(measure(name, url, arguments.rows, arguments.repeat, name.lower() in arguments.rebuild)):
-                results.setdefault(what, {})[name] = took
-        print(f"{arguments.rows} rows; Python {platform.python_version()}, {os.cpu_count()} cores")
-        print(f"ms: median / least of {arguments.repeat} / CPU of this process\n")
-        print(f"| report | {' | '.join(found)} |\n|---|{'---|' * len(found)}")
-        for what, took in results.items():
-            print(f"| {what} | {' | '.join(took.get(name, '') for name in found)} |")
-    return 0
+    given = parser.parse_args()
+    return compared(
+        given,
+        "report",
+        f"median / least of {given.repeat} / CPU of this process",
+        lambda url: asyncio.run(prepare(url, given.rows)),
+        lambda name, url: asyncio.run(measure(name, url, given.repeat, name.lower() in given.rebuild)),
+    )
 
 
 if __name__ == "__main__":
