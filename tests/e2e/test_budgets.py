@@ -16,7 +16,7 @@ from tests.fakes.upstream import FakeUpstream, chat_answer, json_reply
 ASK = json.dumps({"model": "flat", "messages": [{"role": "user", "content": "spend"}], "max_tokens": 30_000}).encode()
 
 
-@pytest.mark.parametrize(("storage", "workers"), [("sqlite", 1), ("postgres", 2)], indirect=["storage"])
+@pytest.mark.parametrize(("storage", "workers"), [("sqlite", 1), ("sqlite", 2), ("postgres", 2)], indirect=["storage"])
 def test_g02_exactly_three_of_ten(storage: Storage, tmp_path: Path, workers: int) -> None:
     answer = json_reply(chat_answer("spent", usage=(10, 30_000)), delay_s=0.5)
     with FakeUpstream(answer).threaded() as upstream:

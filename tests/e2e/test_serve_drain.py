@@ -93,7 +93,7 @@ async def test_streams_beyond_the_drain_time_end_with_one_error_event(server: st
         assert await gateway._rows("SELECT * FROM budget_leases", {}) == []
 
 
-@pytest.mark.parametrize("server", ["granian"])  # of uvicorn the harder half is above
+@pytest.mark.parametrize("server", ["granian", "uvicorn"])
 async def test_streams_that_end_in_time_are_whole(server: str, tmp_path: Path) -> None:
     with running(tmp_path, CONFIG, server=f'server = "{server}"\ndrain_s = 20') as gateway:
         gateway.key()
